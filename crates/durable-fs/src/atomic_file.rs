@@ -10,7 +10,7 @@ use model_catalog::Sha256Digest;
 use serde::Serialize;
 use tempfile::{Builder, NamedTempFile};
 
-use crate::{BLOCK, Durability, FsError, Sha256, ThreadedHasher, sync_dir, sync_file};
+use crate::{BLOCK, Durability, FsError, Progress, Sha256, ThreadedHasher, hash_file, sync_dir, sync_file};
 
 /// Start of the names under which files are written; the process ID follows, so that a sweep can tell the living.
 const TEMPORARY_PREFIX: &str = ".writing-";
@@ -185,6 +185,27 @@ pub fn write_json(destination: impl AsRef<Utf8Path>, value: &impl Serialize) -> 
     write_atomic(destination, &text)
 }
 
+/// Gives a file that another program wrote its final name: hashed, checked, synced, renamed over `destination`, directory
+/// synced. Both names must be on one filesystem.
+///
+/// # Errors
+/// [`FsError`] of reading, checking or renaming; `from` and the destination are then as they were.
+pub fn place_file(
+    from: &Utf8Path,
+    destination: &Utf8Path,
+    expected: Expected,
+    progress: &dyn Progress,
+) -> Result<Written, FsError> {
+    let (sha256, size) = hash_file(from, progress)?;
+    expected.check(from, size, sha256)?;
+    let file = File::open(from).map_err(FsError::io("open", from))?;
+    let synced = sync_file(&file, from)?;
+    fs::rename(from, destination).map_err(FsError::io("replace", destination))?;
+    let directory = sync_dir(parent_of(destination))?;
+    let durability = if directory == Durability::Synced { synced } else { directory };
+    Ok(Written { size, sha256, durability })
+}
+
 /// Whether a name is that of a file being written.
 pub(crate) fn is_temporary_name(name: &str) -> bool {
     name.starts_with(TEMPORARY_PREFIX)
@@ -254,6 +275,20 @@ mod tests {
             assert_eq!(refused.kind(), crate::FsErrorKind::Mismatch);
         }
         assert_eq!(fs::read(dir.join("f")).unwrap(), b"old");
+        assert_eq!(names(&dir), ["f"]);
+    }
+
+    #[test]
+    fn a_placed_file_is_checked_before_it_replaces_the_old_one() {
+        let (_guard, dir) = temp();
+        fs::write(dir.join("made"), b"new").unwrap();
+        fs::write(dir.join("f"), b"old").unwrap();
+        let wrong = Expected { size: Some(9), sha256: None };
+        place_file(&dir.join("made"), &dir.join("f"), wrong, &crate::NoProgress).unwrap_err();
+        assert_eq!(fs::read(dir.join("f")).unwrap(), b"old");
+        let written =
+            place_file(&dir.join("made"), &dir.join("f"), Expected::default(), &crate::NoProgress).unwrap();
+        assert_eq!((written.size, written.sha256), (3, Sha256::digest(b"new")));
         assert_eq!(names(&dir), ["f"]);
     }
 

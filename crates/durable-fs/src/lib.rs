@@ -19,12 +19,14 @@ mod sync;
 pub use apple_double::{
     APPLE_DOUBLE_MAGIC, is_apple_double, is_apple_double_name, list_dir, remove_apple_doubles,
 };
-pub use atomic_file::{AtomicFile, Expected, Written, sweep_temporaries, write_atomic, write_json};
+pub use atomic_file::{
+    AtomicFile, Expected, Written, place_file, sweep_temporaries, write_atomic, write_json,
+};
 pub use copy::{copy_file, copy_hashed, hash_file};
 pub use error::{FsError, FsErrorKind};
 pub use hash::{HashingReader, HashingWriter, Sha256, ThreadedHasher};
 pub use journal::{Journal, JournalError, Step};
-pub use lock::{FileLock, LockError, LockHolder};
+pub use lock::{FileLock, LockError, LockHolder, is_process_alive};
 pub use progress::{NoProgress, Progress, ProgressReader};
 pub use sync::{Durability, sync_dir, sync_file};
 

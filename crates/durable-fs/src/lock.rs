@@ -105,7 +105,7 @@ fn write_holder(file: &mut File, purpose: &str) -> std::io::Result<()> {
 }
 
 /// Whether a process with this ID exists on this machine (one of another user counts).
-pub(crate) fn is_process_alive(pid: i32) -> bool {
+pub fn is_process_alive(pid: i32) -> bool {
     rustix::process::Pid::from_raw(pid)
         .is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
 }
