@@ -58,12 +58,93 @@ pub struct Written {
     pub durability: Durability,
 }
 
+/// A file under a temporary name in its destination's directory, whose digest somebody else computes. Dropping it without
+/// [`Self::place`] removes it. Several of them can be synced first and placed together; [`AtomicFile`] is the one for a
+/// single file.
+#[derive(Debug)]
+pub struct StagedFile {
+    destination: Utf8PathBuf,
+    temporary: NamedTempFile,
+}
+
+impl StagedFile {
+    /// Begins a file that will replace `destination`, whose directory must exist.
+    ///
+    /// # Errors
+    /// [`FsError::Io`] where no file can be made in the directory.
+    pub fn create(destination: impl Into<Utf8PathBuf>) -> Result<Self, FsError> {
+        let destination = destination.into();
+        let temporary = new_temporary(parent_of(&destination))
+            .map_err(FsError::io("write a temporary file for", &destination))?;
+        Ok(Self { destination, temporary })
+    }
+
+    /// Where the file will appear.
+    pub fn destination(&self) -> &Utf8Path {
+        &self.destination
+    }
+
+    /// The open file, to sync stretches of it while it grows.
+    pub fn file(&self) -> &File {
+        self.temporary.as_file()
+    }
+
+    /// Syncs the content to disk.
+    ///
+    /// # Errors
+    /// [`FsError::Io`] where the system refuses for another reason than a filesystem without fsync.
+    pub fn sync(&self) -> Result<Durability, FsError> {
+        sync_file(self.temporary.as_file(), &self.destination)
+    }
+
+    /// Reads the content back from the start and gives it to `hash`: what proves a file on a filesystem without fsync.
+    ///
+    /// # Errors
+    /// [`FsError::Io`] where it cannot be read.
+    pub fn read_back(&mut self, hash: &mut Sha256) -> Result<u64, FsError> {
+        let file = self.temporary.as_file_mut();
+        let mut size = 0;
+        let mut block = vec![0; BLOCK];
+        file.rewind().map_err(FsError::io("read back", &self.destination))?;
+        loop {
+            match file.read(&mut block).map_err(FsError::io("read back", &self.destination))? {
+                0 => return Ok(size),
+                read => {
+                    hash.update(&block[..read]);
+                    size += read as u64;
+                }
+            }
+        }
+    }
+
+    /// Renames over the destination. The directory is not synced: one [`sync_dir`] serves all files placed in it.
+    ///
+    /// # Errors
+    /// [`FsError::Io`] where the system refuses; the destination is then as it was.
+    pub fn place(self) -> Result<(), FsError> {
+        let Self { destination, temporary } = self;
+        temporary
+            .persist(&destination)
+            .map_err(|refused| FsError::io("replace", &destination)(refused.error))?;
+        Ok(())
+    }
+}
+
+impl Write for StagedFile {
+    fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
+        self.temporary.write(buf)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.temporary.flush()
+    }
+}
+
 /// A file being written in its destination's directory. Dropping it without [`Self::commit`] removes what was written and
 /// leaves the destination as it was.
 #[derive(Debug)]
 pub struct AtomicFile {
-    destination: Utf8PathBuf,
-    temporary: NamedTempFile,
+    staged: StagedFile,
     hasher: ThreadedHasher,
 }
 
@@ -77,15 +158,12 @@ impl AtomicFile {
     /// # Errors
     /// [`FsError::Io`] where no file can be made in the directory.
     pub fn create(destination: impl Into<Utf8PathBuf>) -> Result<Self, FsError> {
-        let destination = destination.into();
-        let temporary = new_temporary(parent_of(&destination))
-            .map_err(FsError::io("write a temporary file for", &destination))?;
-        Ok(Self { destination, temporary, hasher: ThreadedHasher::new() })
+        Ok(Self { staged: StagedFile::create(destination)?, hasher: ThreadedHasher::new() })
     }
 
     /// Where the file will appear.
     pub fn destination(&self) -> &Utf8Path {
-        &self.destination
+        self.staged.destination()
     }
 
     /// Bytes written so far.
@@ -99,24 +177,24 @@ impl AtomicFile {
     /// [`FsError::Size`] or [`FsError::Digest`] where the content is not the expected; [`FsError::Io`] where the system
     /// refuses. The destination is as it was before in each case.
     pub fn commit(self, expected: Expected) -> Result<Written, FsError> {
-        let Self { destination, temporary, hasher } = self;
+        let Self { staged, hasher } = self;
         let size = hasher.len();
         let sha256 = hasher.finish();
-        expected.check(&destination, size, sha256)?;
-        let durability = place(temporary, &destination, Expected::exactly(size, sha256))?;
+        expected.check(staged.destination(), size, sha256)?;
+        let durability = place(staged, Expected::exactly(size, sha256))?;
         Ok(Written { size, sha256, durability })
     }
 }
 
 impl Write for AtomicFile {
     fn write(&mut self, buf: &[u8]) -> io::Result<usize> {
-        let written = self.temporary.write(buf)?;
+        let written = self.staged.write(buf)?;
         self.hasher.update(&buf[..written]);
         Ok(written)
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        self.temporary.flush()
+        self.staged.flush()
     }
 }
 
@@ -131,35 +209,17 @@ fn new_temporary(dir: &Utf8Path) -> io::Result<NamedTempFile> {
 }
 
 /// Syncs and renames. Where the filesystem knows no fsync, the bytes are read back and hashed before the rename.
-fn place(
-    temporary: NamedTempFile,
-    destination: &Utf8Path,
-    expected: Expected,
-) -> Result<Durability, FsError> {
-    let mut temporary = temporary;
-    let durability = sync_file(temporary.as_file(), destination)?;
+fn place(mut staged: StagedFile, expected: Expected) -> Result<Durability, FsError> {
+    let durability = staged.sync()?;
     if durability == Durability::Unsupported {
-        reread(temporary.as_file_mut(), destination, expected)?;
+        let mut hash = Sha256::new();
+        let size = staged.read_back(&mut hash)?;
+        expected.check(staged.destination(), size, hash.finish())?;
     }
-    temporary.persist(destination).map_err(|refused| FsError::io("replace", destination)(refused.error))?;
-    let directory = sync_dir(parent_of(destination))?;
+    let destination = staged.destination().to_owned();
+    staged.place()?;
+    let directory = sync_dir(parent_of(&destination))?;
     Ok(if directory == Durability::Synced { durability } else { directory })
-}
-
-fn reread(file: &mut File, path: &Utf8Path, expected: Expected) -> Result<(), FsError> {
-    let mut hash = Sha256::new();
-    let mut size = 0;
-    let mut block = vec![0; BLOCK];
-    file.rewind().map_err(FsError::io("read back", path))?;
-    loop {
-        match file.read(&mut block).map_err(FsError::io("read back", path))? {
-            0 => return expected.check(path, size, hash.finish()),
-            read => {
-                hash.update(&block[..read]);
-                size += read as u64;
-            }
-        }
-    }
 }
 
 /// Replaces `destination` by `bytes` in one durable step.

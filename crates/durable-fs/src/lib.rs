@@ -20,7 +20,7 @@ pub use apple_double::{
     APPLE_DOUBLE_MAGIC, is_apple_double, is_apple_double_name, list_dir, remove_apple_doubles,
 };
 pub use atomic_file::{
-    AtomicFile, Expected, Written, place_file, sweep_temporaries, write_atomic, write_json,
+    AtomicFile, Expected, StagedFile, Written, place_file, sweep_temporaries, write_atomic, write_json,
 };
 pub use copy::{copy_file, copy_hashed, hash_file};
 pub use error::{FsError, FsErrorKind};
