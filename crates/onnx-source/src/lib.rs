@@ -1,0 +1,1 @@
+//! Preflight and metadata of ONNX driving models.
