@@ -1,0 +1,130 @@
+//! `rebuild.toml`: what does not change from one command to the next.
+
+use std::fs;
+
+use camino::{Utf8Path, Utf8PathBuf};
+use durable_fs::FsError;
+use model_catalog::{ImageHistoryPipeline, Target, near_matches};
+use serde::Deserialize;
+
+use crate::WorkspaceError;
+
+/// The largest part limit, in MiB: what a repository host takes as one file. It may be lowered, not raised.
+pub const MAX_PART_LIMIT_MIB: u64 = 100;
+
+/// The configuration of a workspace; every key is optional.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Config {
+    /// The device to compile and validate on; `local` is this machine.
+    pub device: Option<String>,
+    /// Devices other than the supported one that a person has allowed, as `user@address`.
+    pub allow_devices: Vec<String>,
+    /// What artifacts are compiled for; `qcom` where absent.
+    pub target: Option<Target>,
+    /// Where the history of camera images is kept; `policy` where absent.
+    pub image_history_pipeline: Option<ImageHistoryPipeline>,
+    /// Artifacts over this many MiB get parts.
+    pub part_limit_mib: Option<u64>,
+    /// The openpilot clone.
+    pub openpilot: Option<Utf8PathBuf>,
+    /// The manifest that a rebuild starts from.
+    pub base_manifest: Option<Utf8PathBuf>,
+    /// The `models` binary of the local device.
+    pub models: Option<Utf8PathBuf>,
+    /// The Python of the local device, with tinygrad and numpy.
+    pub python: Option<Utf8PathBuf>,
+}
+
+/// The keys in the order of the documentation; kept beside the struct so that a suggestion can be made.
+const KEYS: [&str; 9] = [
+    "device",
+    "allow_devices",
+    "target",
+    "image_history_pipeline",
+    "part_limit_mib",
+    "openpilot",
+    "base_manifest",
+    "models",
+    "python",
+];
+
+impl Config {
+    pub(crate) fn load(path: &Utf8Path) -> Result<Self, WorkspaceError> {
+        match fs::read_to_string(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            text => Self::parse(&text.map_err(FsError::io("read", path))?, path),
+        }
+    }
+
+    /// Parses the text of the file at `path`.
+    fn parse(text: &str, path: &Utf8Path) -> Result<Self, WorkspaceError> {
+        let refused = |why: String| WorkspaceError::Config { path: path.to_owned(), why };
+        let table: toml::Table = text.parse().map_err(|error: toml::de::Error| refused(error.to_string()))?;
+        if let Some(key) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {
+            let suggestion = near_matches(key, KEYS).first().map(|&near| near.to_owned());
+            return Err(WorkspaceError::UnknownKey { path: path.to_owned(), key: key.clone(), suggestion });
+        }
+        let config: Self = toml::from_str(text).map_err(|error| refused(error.to_string()))?;
+        match config.part_limit_mib {
+            Some(limit) if !(1..=MAX_PART_LIMIT_MIB).contains(&limit) => {
+                Err(refused(format!("part_limit_mib is {limit}; it may be 1 to {MAX_PART_LIMIT_MIB}")))
+            }
+            _ => Ok(config),
+        }
+    }
+
+    /// The size in bytes over which an artifact gets parts.
+    pub fn part_limit(&self) -> u64 {
+        self.part_limit_mib.unwrap_or(MAX_PART_LIMIT_MIB) << 20
+    }
+
+    /// The target of normal artifacts.
+    pub fn target(&self) -> Target {
+        self.target.unwrap_or(Target::Qcom)
+    }
+
+    /// The image-history pipeline.
+    pub fn image_history_pipeline(&self) -> ImageHistoryPipeline {
+        self.image_history_pipeline.unwrap_or(ImageHistoryPipeline::Policy)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Config, String> {
+        Config::parse(text, Utf8Path::new("rebuild.toml")).map_err(|refused| refused.to_string())
+    }
+
+    #[test]
+    fn every_key_is_listed() {
+        for key in KEYS {
+            let refused = parse(&format!("{key} = {{}}")).unwrap_err();
+            assert!(!refused.contains("unknown"), "{key}: {refused}");
+        }
+    }
+
+    #[test]
+    fn a_mistyped_key_is_an_error_with_a_suggestion() {
+        let refused = parse("part_limit_mb = 4").unwrap_err();
+        assert!(refused.contains("\"part_limit_mb\"") && refused.contains("\"part_limit_mib\""), "{refused}");
+        assert!(parse("nonsense-altogether = 1").unwrap_err().contains("unknown key"));
+    }
+
+    #[test]
+    fn the_part_limit_may_be_lowered_only() {
+        assert_eq!(parse("part_limit_mib = 4").unwrap().part_limit(), 4 << 20);
+        assert_eq!(parse("").unwrap().part_limit(), 104_857_600);
+        for limit in ["0", "101", "-1"] {
+            assert!(parse(&format!("part_limit_mib = {limit}")).is_err());
+        }
+    }
+
+    #[test]
+    fn wrong_values_name_the_choices() {
+        let refused = parse("target = \"gpu\"").unwrap_err();
+        assert!(refused.contains("external-gpu"), "{refused}");
+    }
+}
