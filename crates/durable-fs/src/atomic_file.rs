@@ -84,6 +84,12 @@ impl StagedFile {
         &self.destination
     }
 
+    /// Where the bytes are until they are placed, to be checked there.
+    pub fn temporary_path(&self) -> &Utf8Path {
+        Utf8Path::from_path(self.temporary.path())
+            .unwrap_or_else(|| unreachable!("a temporary name is ASCII"))
+    }
+
     /// The open file, to sync stretches of it while it grows.
     pub fn file(&self) -> &File {
         self.temporary.as_file()
