@@ -1,5 +1,9 @@
 //! Extraction from clones on this machine, made by the real git.
-#![expect(clippy::disallowed_methods, reason = "tests write their inputs directly")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "tests write their inputs directly and panic on failure"
+)]
 
 mod repository;
 

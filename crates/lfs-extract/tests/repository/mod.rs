@@ -1,5 +1,9 @@
 //! Real repositories for the tests, made by the real `git`.
-#![expect(clippy::disallowed_methods, reason = "tests write their inputs directly")]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "tests write their inputs directly and panic on failure"
+)]
 #![allow(dead_code, clippy::allow_attributes, reason = "each test binary uses its own part of the support")]
 
 use std::{fs, process::Command};
