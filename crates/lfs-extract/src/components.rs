@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gix::{bstr::ByteSlice, objs::tree::EntryKind};
 use model_catalog::{COMPONENT_DIRECTORIES, Component, ComponentFile, InputFormat, RelPath, Variant};
 
-use crate::{ExtractError, GitId, SourceClone};
+use crate::{ExtractError, GitId, MissingComponents, SourceClone};
 
 /// One component's file in a commit's tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -167,7 +167,7 @@ fn missing_components(
         Variant::Standard => Variant::ExternalGpu,
         Variant::ExternalGpu => Variant::Standard,
     };
-    ExtractError::MissingComponents {
+    ExtractError::MissingComponents(Box::new(MissingComponents {
         commit: commit.to_string(),
         format,
         variant,
@@ -175,5 +175,5 @@ fn missing_components(
         looked_in: COMPONENT_DIRECTORIES.map(str::to_owned).to_vec(),
         found: present(variant),
         other_variant: present(other),
-    }
+    }))
 }

@@ -86,30 +86,8 @@ pub enum ExtractError {
         clone: Utf8PathBuf,
     },
     /// The commit lacks components.
-    #[error(
-        "commit {commit} has no complete {format} model{}: {} not found under {}{}{}",
-        variant_words(*variant),
-        missing.join(" and "),
-        looked_in.join(", "),
-        found_words(found),
-        other_words(other_variant)
-    )]
-    MissingComponents {
-        /// The commit.
-        commit: String,
-        /// The input format of the source entry.
-        format: InputFormat,
-        /// Which of the two sizes was asked for.
-        variant: Variant,
-        /// The file names that are missing; alternatives are written as `a or b`.
-        missing: Vec<String>,
-        /// The directories that were looked in.
-        looked_in: Vec<String>,
-        /// Components of the right variant that are there.
-        found: Vec<RelPath>,
-        /// Files of the other variant that are there; they are never taken instead.
-        other_variant: Vec<RelPath>,
-    },
+    #[error(transparent)]
+    MissingComponents(Box<MissingComponents>),
     /// A component's path is no file in the tree.
     #[error(
         "{git_path} at commit {commit} is a {kind} and not a file; name a commit that holds the file itself"
@@ -198,6 +176,33 @@ pub enum ExtractError {
     Fs(#[from] FsError),
 }
 
+/// What a commit lacks of a model.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "commit {commit} has no complete {format} model{}: {} not found under {}{}{}",
+    variant_words(*variant),
+    missing.join(" and "),
+    looked_in.join(", "),
+    found_words(found),
+    other_words(other_variant)
+)]
+pub struct MissingComponents {
+    /// The commit.
+    pub commit: String,
+    /// The input format of the source entry.
+    pub format: InputFormat,
+    /// Which of the two sizes was asked for.
+    pub variant: Variant,
+    /// The file names that are missing; alternatives are written as `a or b`.
+    pub missing: Vec<String>,
+    /// The directories that were looked in.
+    pub looked_in: Vec<String>,
+    /// Components of the right variant that are there.
+    pub found: Vec<RelPath>,
+    /// Files of the other variant that are there; they are never taken instead.
+    pub other_variant: Vec<RelPath>,
+}
+
 impl ExtractError {
     /// The class of the error.
     pub fn class(&self) -> ErrorClass {
@@ -206,7 +211,7 @@ impl ExtractError {
             Self::RefNotFound { .. } | Self::CommitMissing { .. } | Self::NotACommit { .. } => {
                 ErrorClass::RefNotFound
             }
-            Self::MissingComponents { .. } | Self::NotAFile { .. } => ErrorClass::MissingComponents,
+            Self::MissingComponents(_) | Self::NotAFile { .. } => ErrorClass::MissingComponents,
             Self::Pointer { .. } => ErrorClass::MalformedPointer,
             Self::ObjectMissing { .. } | Self::LfsObjectMissing { .. } => ErrorClass::NotFoundAnywhere,
             Self::Corrupt { .. } | Self::LfsObjectDamaged { .. } => ErrorClass::Corrupt,

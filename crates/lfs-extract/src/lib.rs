@@ -28,7 +28,7 @@ mod source_clone;
 mod watch;
 
 pub use components::SourceBlob;
-pub use error::{ErrorClass, ExtractError};
+pub use error::{ErrorClass, ExtractError, MissingComponents};
 pub use extract::{ExtractedFile, StagedCheck};
 pub use plan::{ByteSource, ModelPlan, PlannedFile};
 pub use pointer::{MAX_POINTER_SIZE, Pointer};
