@@ -1,0 +1,35 @@
+//! The Python environment that `cargo xtask setup` makes.
+
+use anyhow::Result;
+use camino::Utf8PathBuf;
+
+use crate::target_directory;
+
+/// A virtual environment with tinygrad and numpy.
+#[derive(Debug, Clone)]
+pub struct PythonEnvironment {
+    /// Its interpreter.
+    pub python: Utf8PathBuf,
+}
+
+impl PythonEnvironment {
+    /// Where `cargo xtask setup` makes the environment.
+    ///
+    /// # Errors
+    /// When the target directory cannot be told.
+    pub fn directory() -> Result<Utf8PathBuf> {
+        Ok(target_directory()?.join("venv"))
+    }
+
+    /// The environment where it has been made, otherwise the reason to skip.
+    ///
+    /// # Errors
+    /// The reason, with the command that makes the environment.
+    pub fn find() -> Result<Self, String> {
+        let python = Self::directory().map_err(|error| format!("{error:#}"))?.join("bin/python");
+        if python.is_file() {
+            return Ok(Self { python });
+        }
+        Err(format!("no Python environment at {python}; `cargo xtask setup` makes it"))
+    }
+}

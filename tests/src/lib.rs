@@ -1,0 +1,25 @@
+//! What the end-to-end tests, the demo and the benchmarks share.
+//!
+//! Nothing here uses the project's own crates: the tests look at the binaries from outside, with their own idea of what
+//! a pointer, a part or a digest is. Everything that a test makes lies in a temporary directory; what is slow to make (the
+//! binaries, the Python environment, generated ONNX files) lies under the build's target directory and is reused.
+
+mod binaries;
+mod digest;
+mod environment;
+mod history;
+mod measure;
+mod onnx;
+mod outcome;
+mod scenario;
+mod skip;
+
+pub use binaries::{Binaries, repository_root, target_directory};
+pub use digest::{sha256_bytes, sha256_file};
+pub use environment::PythonEnvironment;
+pub use history::{Blob, History};
+pub use measure::{Measured, Measurer};
+pub use onnx::{OnnxKind, OnnxRequest, onnx_fixture};
+pub use outcome::{Outcome, run};
+pub use scenario::{ModelSource, Scenario, ScenarioModel};
+pub use skip::{is_root, report_skip, thorough};

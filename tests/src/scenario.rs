@@ -1,0 +1,186 @@
+//! A clone, a source map, a base manifest and a workspace that belong together.
+
+use std::{fs, process::Command};
+
+use anyhow::{Context, Result};
+use camino::{Utf8Path, Utf8PathBuf};
+use serde_json::{Map, Value, json};
+
+use crate::{Binaries, Blob, History, OnnxKind, OnnxRequest, Outcome, PythonEnvironment, onnx_fixture, run};
+
+/// Where and how a model's sources lie in its commit.
+#[derive(Debug, Clone, Copy)]
+pub struct ModelSource {
+    /// Directory in the commit.
+    pub directory: &'static str,
+    /// Whether the files are committed as they are instead of as LFS pointers.
+    pub plain: bool,
+    /// File names (`driving_vision.onnx`) and what they hold.
+    pub files: &'static [(&'static str, OnnxRequest)],
+}
+
+/// One model of a scenario.
+#[derive(Debug, Clone, Copy)]
+pub struct ScenarioModel {
+    /// Its ID.
+    pub id: &'static str,
+    /// Its display name.
+    pub name: &'static str,
+    /// Its behaviour version.
+    pub version: &'static str,
+    /// Whether the base manifest lists it (recovered models are not yet there).
+    pub listed: bool,
+    /// Its commit.
+    pub source: ModelSource,
+}
+
+impl ScenarioModel {
+    /// A small split model with one policy.
+    #[must_use]
+    pub const fn split(id: &'static str, files: &'static [(&'static str, OnnxRequest)]) -> Self {
+        let source = ModelSource { directory: "selfdrive/modeld/models", plain: false, files };
+        Self { id, name: id, version: "v11", listed: true, source }
+    }
+
+    fn input_format(&self) -> &'static str {
+        let supercombo =
+            |request: &OnnxRequest| matches!(request.kind, OnnxKind::Supercombo | OnnxKind::SupercomboOld);
+        if self.source.files.iter().any(|(_, request)| supercombo(request)) { "supercombo" } else { "split" }
+    }
+
+    /// The entry of the base manifest, with the fields of an older release that generation drops.
+    fn manifest_entry(&self) -> Value {
+        json!({
+            "id": self.id, "name": self.name, "version": self.version, "series": "Demo Series",
+            "released": "2026-01-15", "community_favorite": false,
+            "artifact_format": "thneed", "artifact_size": 1, "artifact_sha256": "0".repeat(64),
+            "artifact_url": format!("https://example.org/{}.thneed", self.id),
+        })
+    }
+}
+
+/// Everything that a run of the workflow reads, in one directory.
+#[derive(Debug)]
+pub struct Scenario {
+    /// The clone.
+    pub history: History,
+    /// The workspace, not made yet.
+    pub workspace: Utf8PathBuf,
+    /// The source map.
+    pub source_map: Utf8PathBuf,
+    /// The base manifest.
+    pub base_manifest: Utf8PathBuf,
+    /// The commit of each model.
+    pub commits: Vec<(String, String)>,
+    binaries: Binaries,
+}
+
+impl Scenario {
+    /// Generates the ONNX files and commits them, one commit a model, under `root` (which must be empty or absent).
+    ///
+    /// # Errors
+    /// When a file cannot be generated or git refuses.
+    pub fn create(root: &Utf8Path, python: &PythonEnvironment, models: &[ScenarioModel]) -> Result<Self> {
+        let history = History::create(root.join("openpilot"))?;
+        let (mut map, mut commits) = (Map::new(), Vec::new());
+        for model in models {
+            let commit = commit_model(&history, python, model)?;
+            map.insert(model.id.to_owned(), json!({"ref": commit, "input_format": model.input_format()}));
+            commits.push((model.id.to_owned(), commit));
+        }
+        let listed = models.iter().filter(|model| model.listed).map(ScenarioModel::manifest_entry);
+        let scenario = Self {
+            history,
+            workspace: root.join("workspace"),
+            source_map: root.join("model_source_map.json"),
+            base_manifest: root.join("model_names_v21.json"),
+            commits,
+            binaries: Binaries::locate()?,
+        };
+        write_json(&scenario.source_map, &Value::Object(map))?;
+        write_json(&scenario.base_manifest, &json!({"models": listed.collect::<Vec<_>>()}))?;
+        Ok(scenario)
+    }
+
+    /// Makes the workspace for this machine's CPU, with parts above `part_limit_mib` MiB where that is given; returns what
+    /// `rebuild init` did.
+    ///
+    /// # Errors
+    /// When it does not start or its configuration cannot be written.
+    pub fn init(&self, python: &PythonEnvironment, part_limit_mib: Option<u64>) -> Result<Outcome> {
+        let outcome = run(&mut self.init_command())?;
+        self.configure(python, part_limit_mib)?;
+        Ok(outcome)
+    }
+
+    /// `rebuild init` as a user would type it.
+    #[must_use]
+    pub fn init_command(&self) -> Command {
+        let map = self.source_map.as_str();
+        self.rebuild(&["init", "--device", "local", "--target", "cpu", "--source-map", map])
+    }
+
+    /// Completes the `rebuild.toml` that `init` made.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn configure(&self, python: &PythonEnvironment, part_limit_mib: Option<u64>) -> Result<()> {
+        let path = self.workspace.join("rebuild.toml");
+        let mut text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+        let settings = [
+            ("openpilot", self.history.root()),
+            ("base_manifest", self.base_manifest.as_path()),
+            ("python", python.python.as_path()),
+        ];
+        for (key, value) in settings {
+            text.push_str(&format!("{key} = \"{value}\"\n"));
+        }
+        if let Some(limit) = part_limit_mib {
+            text.push_str(&format!("part_limit_mib = {limit}\n"));
+        }
+        write_text(&path, &text)
+    }
+
+    /// `rebuild COMMAND --workspace ...`, ready to run.
+    #[must_use]
+    pub fn rebuild(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(&self.binaries.rebuild);
+        command.args(arguments).args(["--workspace", self.workspace.as_str()]);
+        command
+    }
+
+    /// The `models` binary.
+    #[must_use]
+    pub fn models(&self) -> Command {
+        Command::new(&self.binaries.models)
+    }
+
+    /// A JSON record of the workspace's `results/`.
+    ///
+    /// # Errors
+    /// When it is absent or no JSON.
+    pub fn record(&self, name: &str) -> Result<Value> {
+        let path = self.workspace.join("results").join(name);
+        let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+        serde_json::from_str(&text).with_context(|| format!("parse {path}"))
+    }
+}
+
+fn commit_model(history: &History, python: &PythonEnvironment, model: &ScenarioModel) -> Result<String> {
+    let mut files = vec![("README.md".to_owned(), Blob::Text(format!("# {}\n", model.name)))];
+    for (name, request) in model.source.files {
+        let onnx = onnx_fixture(python, request)?;
+        let blob = if model.source.plain { Blob::Plain(onnx) } else { Blob::Pointer(onnx) };
+        files.push((format!("{}/{name}", model.source.directory), blob));
+    }
+    history.commit(&format!("modeld: {}", model.name), &files)
+}
+
+fn write_json(path: &Utf8Path, value: &Value) -> Result<()> {
+    write_text(path, &format!("{}\n", serde_json::to_string_pretty(value)?))
+}
+
+#[expect(clippy::disallowed_methods, reason = "inputs of a run that has not begun")]
+fn write_text(path: &Utf8Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("write {path}"))
+}

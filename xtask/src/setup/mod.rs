@@ -1,0 +1,35 @@
+//! `cargo xtask setup`: the Python environment, and the programs that compiling and testing need.
+//!
+//! Idempotent and quick when there is nothing to do: a stamp in the environment holds the digest of what was installed. What
+//! can go wrong is a missing program; where apt-get and root are there it is installed, elsewhere the message has the command.
+
+mod python;
+mod tools;
+
+use anyhow::Result;
+use camino::Utf8PathBuf;
+use clap::Args;
+
+/// Options of `cargo xtask setup`.
+#[derive(Debug, Default, Args)]
+pub struct Arguments {
+    /// Also install the programs that only the tests use as peers.
+    #[arg(long)]
+    pub tests: bool,
+}
+
+/// What setup leaves behind for the other tasks.
+#[derive(Debug)]
+pub struct Environment {
+    /// The environment's interpreter.
+    pub python: Utf8PathBuf,
+    /// The C compiler that tinygrad is to use where `clang` is not its name here.
+    pub clang: Option<String>,
+}
+
+/// Runs setup.
+pub fn run(arguments: &Arguments) -> Result<Environment> {
+    tools::provide(arguments.tests)?;
+    let python = python::provide()?;
+    Ok(Environment { python, clang: tools::versioned_clang() })
+}
