@@ -1,0 +1,118 @@
+//! Splitting and joining killed at random moments: no wrong file under a final name, and a rerun ends in the same bytes.
+//!
+//! The test binary starts itself again as the process to be killed.
+#![expect(clippy::disallowed_methods, reason = "tests write their inputs directly")]
+
+use std::{
+    env, fs,
+    process::{Command, Stdio},
+    thread,
+    time::{Duration, Instant},
+};
+
+use artifact_parts::{ChunkSize, KnownParts, PartsError, SplitRequest, join, split, verify};
+use camino::{Utf8Path, Utf8PathBuf};
+use durable_fs::{Expected, NoProgress, Sha256, list_dir};
+
+const NAME: &str = "m_driving_tinygrad.pkl";
+const WORK: &str = "ARTIFACT_PARTS_TEST_WORK";
+
+fn split_here(dir: &Utf8Path, chunk: u64) {
+    let request = SplitRequest {
+        source: &dir.join(NAME),
+        into: &dir.join("parts"),
+        name: None,
+        chunk: ChunkSize::from_bytes(chunk),
+        expected: Expected::default(),
+        part_digests: true,
+    };
+    split(&request, &NoProgress).unwrap();
+}
+
+fn join_here(dir: &Utf8Path) {
+    join(&dir.join("parts"), NAME, &dir.join("joined"), KnownParts::default(), &NoProgress).unwrap();
+}
+
+/// The body of the process that is killed; does nothing in an ordinary run.
+#[test]
+fn killed_child() {
+    let Ok(work) = env::var(WORK) else { return };
+    let (what, dir) = work.split_once(' ').unwrap();
+    let dir = Utf8Path::new(dir);
+    match what {
+        "join" => join_here(dir),
+        chunk => split_here(dir, chunk.parse().unwrap()),
+    }
+}
+
+/// Runs the work in another process, kills it after `delay`; returns how long it took if it ended before.
+fn run_and_kill(work: &str, dir: &Utf8Path, delay: Duration) -> Option<Duration> {
+    let started = Instant::now();
+    let mut child = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "killed_child", "--nocapture"])
+        .env(WORK, format!("{work} {dir}"))
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    thread::sleep(delay);
+    let _ = child.kill();
+    child.wait().unwrap().success().then(|| started.elapsed())
+}
+
+fn delays(count: usize, longest: Duration) -> impl Iterator<Item = Duration> {
+    // Low-discrepancy points: spread over the whole run, other ones for each count.
+    (1..=count).map(move |at| longest.mul_f64((at as f64 * 0.618_033_988_75).fract()))
+}
+
+#[test]
+fn kills_leave_nothing_wrong_and_a_rerun_completes() {
+    let kills = env::var("KILLS").ok().and_then(|kills| kills.parse().ok()).unwrap_or(16);
+    let guard = tempfile::tempdir().unwrap();
+    let dir = Utf8PathBuf::from_path_buf(guard.path().to_owned()).unwrap();
+    fs::create_dir(dir.join("parts")).unwrap();
+    let build =
+        |seed: u64| -> Vec<u8> { (0..24_000_000u64).map(|at| ((at * at + seed) >> 7) as u8).collect() };
+    let (old, new) = (build(0), build(99));
+    let digests = [Sha256::digest(&old), Sha256::digest(&new)];
+
+    fs::write(dir.join(NAME), &old).unwrap();
+    let whole =
+        run_and_kill("700000", &dir, Duration::from_secs(60)).map_or(Duration::from_millis(300), |_| {
+            let started = Instant::now();
+            run_and_kill("700000", &dir, Duration::from_secs(0));
+            split_here(&dir, 700_000);
+            started.elapsed().max(Duration::from_millis(60))
+        });
+    fs::write(dir.join(NAME), &new).unwrap();
+    let (mut whole_sets, mut interrupted) = (0, 0);
+    for (round, delay) in delays(kills / 2, whole * 2).enumerate() {
+        let chunk = if round % 2 == 0 { "700000" } else { "500000" };
+        interrupted += usize::from(run_and_kill(chunk, &dir, delay).is_none());
+        // A reader sees one of the two builds whole, or refuses the set.
+        match verify(&dir.join("parts"), NAME, KnownParts::default(), &NoProgress) {
+            Ok(set) => {
+                assert!(digests.contains(&set.sha256));
+                whole_sets += 1;
+            }
+            Err(PartsError::ChecksumMissing { .. }) => {}
+            Err(other) => panic!("after {delay:?}: {other}"),
+        }
+    }
+    split_here(&dir, 700_000);
+    let set = verify(&dir.join("parts"), NAME, KnownParts::default(), &NoProgress).unwrap();
+    assert_eq!((set.sha256, set.parts.len()), (digests[1], 35));
+    assert_eq!(fs::read_dir(dir.join("parts")).unwrap().count(), 36, "leftovers are swept");
+
+    fs::write(dir.join("joined"), b"older").unwrap();
+    for delay in delays(kills / 2, whole * 2) {
+        interrupted += usize::from(run_and_kill("join", &dir, delay).is_none());
+        let joined = fs::read(dir.join("joined")).unwrap();
+        assert!(joined == b"older" || Sha256::digest(&joined) == digests[1]);
+    }
+    join_here(&dir);
+    assert_eq!(Sha256::digest(&fs::read(dir.join("joined")).unwrap()), digests[1]);
+    durable_fs::sweep_temporaries(&dir).unwrap();
+    assert_eq!(list_dir(&dir).unwrap(), ["joined", NAME]);
+    println!("{kills} kills, {interrupted} of them before the end, {whole_sets} times a whole set to read");
+}
