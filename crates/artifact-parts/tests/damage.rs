@@ -1,5 +1,5 @@
 //! Splitting and joining is the identity; every kind of damage has its own error and leaves the target as it was.
-#![expect(clippy::disallowed_methods, reason = "tests damage files on purpose")]
+#![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests damage files on purpose")]
 
 use std::fs;
 
