@@ -1,0 +1,83 @@
+//! A child process that leads a process group of its own, and is never left behind.
+
+use std::{
+    io,
+    os::unix::process::CommandExt,
+    process::{Child, ChildStdin, ChildStdout, Command, ExitStatus},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
+
+/// How long a group may take to end after SIGTERM before it is killed.
+const GRACE: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_millis(4);
+
+/// A running child and the group that it leads.
+#[derive(Debug)]
+pub(crate) struct ProcessGroup {
+    child: Child,
+    leader: Pid,
+    ended: bool,
+}
+
+impl ProcessGroup {
+    /// Starts `command` as the leader of a new group, so that a Ctrl-C on the terminal reaches only us and a kill reaches
+    /// all that the child started.
+    pub(crate) fn start(command: &mut Command) -> io::Result<Self> {
+        let child = command.process_group(0).spawn()?;
+        let leader = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        let leader = leader.ok_or_else(|| io::Error::other("the system gave an impossible process ID"))?;
+        Ok(Self { child, leader, ended: false })
+    }
+
+    pub(crate) fn take_stdout(&mut self) -> Option<ChildStdout> {
+        self.child.stdout.take()
+    }
+
+    pub(crate) fn take_stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
+    }
+
+    /// Whether the leader has exited. It is not reaped, so its ID cannot be given to another process before the group is
+    /// killed.
+    fn has_exited(&self) -> io::Result<bool> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        Ok(waitid(WaitId::Pid(self.leader), options)?.is_some())
+    }
+
+    /// Waits until the leader has exited or `deadline` has passed.
+    pub(crate) fn wait_until(&self, deadline: Instant) -> io::Result<bool> {
+        loop {
+            if self.has_exited()? {
+                return Ok(true);
+            }
+            if Instant::now() >= deadline {
+                return Ok(false);
+            }
+            sleep(POLL);
+        }
+    }
+
+    /// Ends what is left of the group and reaps the leader: with SIGTERM first where the leader still runs.
+    pub(crate) fn end(&mut self) -> io::Result<ExitStatus> {
+        if !self.has_exited()? {
+            let _ = kill_process_group(self.leader, Signal::TERM);
+            self.wait_until(Instant::now() + GRACE)?;
+        }
+        // Also after an ordinary exit: a compiler that the leader started must not outlive it.
+        let _ = kill_process_group(self.leader, Signal::KILL);
+        self.ended = true;
+        self.child.wait()
+    }
+}
+
+impl Drop for ProcessGroup {
+    fn drop(&mut self) {
+        if !self.ended {
+            let _ = kill_process_group(self.leader, Signal::KILL);
+            let _ = self.child.wait();
+        }
+    }
+}

@@ -1,0 +1,165 @@
+//! The supervision of a driver, with a shell script in the interpreter's place.
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::{Duration, Instant},
+};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use durable_fs::write_atomic;
+use serde_json::{Value, json};
+
+use super::{Driver, DriverError, FailureKind, QUIET_LIMIT};
+use crate::Environment;
+
+struct Script {
+    _guard: tempfile::TempDir,
+    dir: Utf8PathBuf,
+    driver: Driver,
+}
+
+fn script(text: &str) -> Script {
+    let guard = tempfile::tempdir().unwrap();
+    let dir = Utf8Path::from_path(guard.path()).unwrap().to_owned();
+    let entry = dir.join("driver.sh");
+    write_atomic(&entry, text.as_bytes()).unwrap();
+    let driver = Driver {
+        python: "/bin/sh".into(),
+        entry,
+        scratch: dir.clone(),
+        environment: Environment::default(),
+        log: dir.join("log.txt"),
+        quiet_limit: QUIET_LIMIT,
+    };
+    Script { _guard: guard, dir, driver }
+}
+
+fn run(script: &Script, cancel: &AtomicBool) -> (Result<Value, DriverError>, usize) {
+    let mut events = 0;
+    let result = script.driver.run("compile", &json!({"op": "compile"}), cancel, &mut |_| events += 1);
+    (result, events)
+}
+
+fn run_once(text: &str) -> (Result<Value, DriverError>, usize) {
+    run(&script(text), &AtomicBool::new(false))
+}
+
+/// Whether a process whose ID the script wrote into `file` ends soon: a kill takes effect a moment after it was sent.
+fn ends(file: &Utf8Path) -> bool {
+    let pid: i32 = std::fs::read_to_string(file).unwrap().trim().parse().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(2);
+    while Instant::now() < deadline {
+        // A killed process whose new parent has not yet reaped it is dead all the same.
+        let state = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        if !durable_fs::is_process_alive(pid) || state.contains(") Z ") {
+            return true;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    false
+}
+
+const DONE: &str = r#"echo '{"event":"done","result":{"size":3}}'"#;
+
+#[test]
+fn a_result_needs_a_done_event_and_status_zero() {
+    let (result, events) = run_once(&format!(
+        "echo noise; echo '{{\"event\":\"stage\",\"stage\":\"import\",\"state\":\"start\"}}'; {DONE}"
+    ));
+    assert_eq!((result.unwrap(), events), (json!({"size": 3}), 2));
+    let (result, _) = run_once(&format!("{DONE}; exit 3"));
+    let refused = result.unwrap_err().to_string();
+    assert!(refused.contains("exit status 3"), "{refused}");
+    let (result, _) = run_once("echo 'what happened' >&2; exit 0");
+    let refused = result.unwrap_err().to_string();
+    assert!(refused.contains("exit status 0") && refused.contains("what happened"), "{refused}");
+}
+
+#[test]
+fn failures_keep_their_kind_and_detail() {
+    let (result, _) = run_once(
+        r#"echo '{"event":"failed","kind":"onnx_unsupported","message":"no Foo","detail":{"operator":"Foo"}}'; exit 1"#,
+    );
+    match result.unwrap_err() {
+        DriverError::Failed { kind: FailureKind::OnnxUnsupported, detail, .. } => {
+            assert_eq!(detail["operator"], "Foo")
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_killed_driver_is_told_from_a_failed_one() {
+    let (result, _) =
+        run_once(r#"echo '{"event":"stage","stage":"run_policy","state":"start"}'; kill -9 $$"#);
+    match result.unwrap_err() {
+        DriverError::Died { killed: true, status, context } => {
+            assert_eq!((status.as_str(), context.stage.as_str()), ("signal 9", "run_policy"));
+        }
+        other => panic!("{other}"),
+    }
+}
+
+#[test]
+fn a_pipe_that_closes_is_no_end_of_the_process() {
+    let (result, _) = run_once(&format!("{DONE}; exec >&-; sleep 0.3; exit 7"));
+    assert!(result.unwrap_err().to_string().contains("exit status 7"));
+}
+
+#[test]
+fn only_the_last_lines_of_this_run_are_quoted() {
+    let script = script("i=0; while [ $i -lt 40 ]; do echo line $i >&2; i=$((i+1)); done; exit 1");
+    write_atomic(&script.driver.log, b"from an earlier run\n").unwrap();
+    let refused = run(&script, &AtomicBool::new(false)).0.unwrap_err().to_string();
+    assert!(
+        refused.ends_with("line 39") && !refused.contains("line 27\n") && !refused.contains("earlier"),
+        "{refused}"
+    );
+    let log = std::fs::read_to_string(&script.driver.log).unwrap();
+    assert!(log.starts_with("from an earlier run\nline 0"), "{log}");
+}
+
+#[test]
+fn a_silent_driver_is_killed_with_all_that_it_started() {
+    let mut script = script("sleep 600 & echo $! > child; echo noise; wait");
+    script.driver.quiet_limit = Duration::from_millis(300);
+    let began = Instant::now();
+    let refused = run(&script, &AtomicBool::new(false)).0.unwrap_err();
+    assert!(matches!(refused, DriverError::Stalled { .. }), "{refused}");
+    assert!(began.elapsed() < Duration::from_secs(10));
+    assert!(ends(&script.dir.join("child")));
+}
+
+#[test]
+fn cancelling_ends_the_group_even_where_it_ignores_sigterm() {
+    let script =
+        script("trap '' TERM; (trap '' TERM; echo $$ > leader; sleep 600) & echo $! > child; sleep 600");
+    let cancel = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !script.dir.join("child").exists() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            std::thread::sleep(Duration::from_millis(50));
+            cancel.store(true, Ordering::Relaxed);
+        });
+        let refused = run(&script, &cancel).0.unwrap_err();
+        assert!(matches!(refused, DriverError::Cancelled { .. }), "{refused}");
+    });
+    assert!(ends(&script.dir.join("child")));
+}
+
+#[test]
+fn what_outlives_an_ordinary_exit_is_ended() {
+    let script = script(&format!("sleep 600 >&- 2>&- & echo $! > child; {DONE}"));
+    run(&script, &AtomicBool::new(false)).0.unwrap();
+    assert!(ends(&script.dir.join("child")));
+}
+
+#[test]
+fn a_missing_interpreter_is_named() {
+    let mut script = script("");
+    script.driver.python = "/no/such/python".into();
+    let refused = run(&script, &AtomicBool::new(false)).0.unwrap_err();
+    assert!(refused.to_string().contains("/no/such/python"), "{refused}");
+}

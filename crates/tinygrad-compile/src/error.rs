@@ -1,0 +1,160 @@
+//! Why a model was not compiled, and what that means for whoever asked.
+
+use camino::Utf8PathBuf;
+use durable_fs::{FsError, FsErrorKind, JournalError, LockError};
+use onnx_source::OnnxError;
+
+use crate::{
+    driver::{DriverError, FailureKind, RunContext},
+    environment::EnvironmentError,
+    plan::PlanError,
+    staged::StagedError,
+};
+
+/// Who is at fault: it decides the exit code and whether trying again makes sense.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultClass {
+    /// The model, its sources or its proof.
+    Model,
+    /// What was asked for.
+    Usage,
+    /// The machine: a missing tool, a full disk, a directory that cannot be written.
+    Environment,
+    /// Nobody: it was cancelled.
+    Cancelled,
+}
+
+/// Why a model was not compiled.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    /// The sources are not what they should be.
+    #[error(transparent)]
+    Staged(#[from] StagedError),
+    /// A source file is no usable ONNX model.
+    #[error(transparent)]
+    Source(#[from] OnnxError),
+    /// The sources do not fit together.
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    /// The target cannot be compiled for here.
+    #[error(transparent)]
+    Environment(#[from] EnvironmentError),
+    /// The driver failed.
+    #[error(transparent)]
+    Driver(#[from] DriverError),
+    /// A file operation failed.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// Another process works in the same place.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// Several files could not be put in place together.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// A job request of another version.
+    #[error(
+        "{path} is of job protocol {found}; this version understands 1: install the same version on both machines"
+    )]
+    JobProtocol {
+        /// The request.
+        path: Utf8PathBuf,
+        /// Its protocol.
+        found: String,
+    },
+    /// Cancelled from outside.
+    #[error("cancelled")]
+    Cancelled,
+}
+
+impl CompileError {
+    /// Who is at fault.
+    pub fn class(&self) -> FaultClass {
+        match self {
+            Self::Staged(StagedError::Fs(error)) => class_of_fs(error),
+            Self::Staged(
+                StagedError::TwoFiles { .. } | StagedError::TwoPlaces { .. } | StagedError::Missing { .. },
+            ) => FaultClass::Model,
+            Self::Staged(_) | Self::JobProtocol { .. } => FaultClass::Usage,
+            Self::Source(_) | Self::Plan(_) => FaultClass::Model,
+            Self::Environment(_) | Self::Lock(_) | Self::Journal(_) => FaultClass::Environment,
+            Self::Driver(error) => class_of_driver(error),
+            Self::Fs(error) => class_of_fs(error),
+            Self::Cancelled => FaultClass::Cancelled,
+        }
+    }
+
+    /// A stable word for result files.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::Staged(_) => "sources",
+            Self::Source(_) => "onnx",
+            Self::Plan(_) => "plan",
+            Self::Environment(_) => "target",
+            Self::Driver(DriverError::Failed { kind, .. }) => kind.as_str(),
+            Self::Driver(DriverError::Start { .. }) => "python_missing",
+            Self::Driver(DriverError::Died { .. }) => "driver_died",
+            Self::Driver(DriverError::Stalled { .. }) => "driver_stalled",
+            Self::Driver(DriverError::Cancelled { .. }) | Self::Cancelled => "cancelled",
+            Self::Driver(DriverError::Result { .. }) => "internal",
+            Self::Driver(DriverError::Fs(error)) | Self::Fs(error) => match error.kind() {
+                FsErrorKind::DiskFull => "disk_full",
+                FsErrorKind::NotWritable => "not_writable",
+                FsErrorKind::Mismatch => "source_mismatch",
+                FsErrorKind::NotFound | FsErrorKind::Malformed | FsErrorKind::Other => "files",
+            },
+            Self::Lock(_) => "locked",
+            Self::Journal(_) => "files",
+            Self::JobProtocol { .. } => "bad_request",
+        }
+    }
+
+    /// What to do next, where something can be said that the message does not.
+    pub fn advice(&self) -> Option<String> {
+        match self {
+            Self::Driver(DriverError::Failed { kind, context, .. }) => Some(failed_advice(*kind, context)),
+            Self::Driver(DriverError::Start { .. }) => Some(
+                "name an interpreter that has tinygrad and numpy with --python, or make one with: cargo xtask setup".to_owned(),
+            ),
+            Self::Driver(DriverError::Died { killed: true, .. }) => Some(
+                "the system kills a process like this when memory runs out: close other programs and run again".to_owned(),
+            ),
+            Self::Driver(DriverError::Stalled { .. }) => Some(
+                "run again; if it stalls in the same stage, raise --quiet-limit-minutes or look at the device's kernel log"
+                    .to_owned(),
+            ),
+            _ => None,
+        }
+    }
+}
+
+fn failed_advice(kind: FailureKind, context: &RunContext) -> String {
+    match kind.advice() {
+        Some(advice) => format!("{advice} (log: {})", context.log),
+        // Only where the driver did not understand the failure are the last lines worth their space.
+        None if context.tail.is_empty() => format!("look into the log {}", context.log),
+        None => format!("look into the log {}; its last lines:\n{}", context.log, context.tail),
+    }
+}
+
+fn class_of_driver(error: &DriverError) -> FaultClass {
+    match error {
+        DriverError::Start { .. } => FaultClass::Environment,
+        DriverError::Failed { kind, .. } if kind.is_environment() => FaultClass::Environment,
+        DriverError::Died { killed: true, .. } => FaultClass::Environment,
+        DriverError::Failed { .. }
+        | DriverError::Died { .. }
+        | DriverError::Stalled { .. }
+        | DriverError::Result { .. } => FaultClass::Model,
+        DriverError::Cancelled { .. } => FaultClass::Cancelled,
+        DriverError::Fs(error) => class_of_fs(error),
+    }
+}
+
+fn class_of_fs(error: &FsError) -> FaultClass {
+    match error.kind() {
+        FsErrorKind::Mismatch | FsErrorKind::Malformed => FaultClass::Model,
+        FsErrorKind::DiskFull | FsErrorKind::NotWritable | FsErrorKind::NotFound | FsErrorKind::Other => {
+            FaultClass::Environment
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! The runner: what `models job DIR` does.
+
+use std::{
+    collections::BTreeMap,
+    fs::{File, OpenOptions},
+    io::Write,
+    sync::atomic::AtomicBool,
+    time::Duration,
+};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use durable_fs::{Expected, FileLock, FsError, write_json};
+use model_catalog::{InputFormat, ModelType, Sha256Digest};
+use serde::Serialize;
+
+use super::{
+    CompileJob, EVENTS_FILE, INPUT_DIR, JobError, JobKind, JobProcess, JobRequest, JobResult, JobStatus,
+    LOCK_FILE, LOG_FILE, OUTPUT_DIR, PID_FILE, PROTOCOL, REQUEST_FILE, RESULT_FILE, RunJob,
+};
+use crate::{
+    CompileError, CompileEvent, CompilePlan, Environment, FaultClass, PlanOptions, Workshop, check_target,
+    compile_model,
+    driver::{DEVICE_PYTHON, DriverError, PythonChoices, QUIET_LIMIT, request::RunRequest},
+    environment::QCOM_DEVICE,
+    scratch::Scratch,
+    staged::{SourceSet, StagedFile},
+};
+
+/// What the runner's machine has; filled in by the binary.
+#[derive(Debug, Clone)]
+pub struct JobEnvironment {
+    /// Where an interpreter may be, unless the request names one.
+    pub python: PythonChoices,
+    /// The tree whose vendored tinygrad is used, where there is one.
+    pub root: Option<Utf8PathBuf>,
+    /// The environment of this process.
+    pub variables: BTreeMap<String, String>,
+    /// Where tinygrad keeps compiled kernels.
+    pub kernel_cache: Option<Utf8PathBuf>,
+    /// The longest accepted silence of the driver.
+    pub quiet_limit: Duration,
+    /// The GPU device file of the `qcom` target.
+    pub qcom_device: Utf8PathBuf,
+    /// SHA-256 of the running program.
+    pub program_sha256: Option<Sha256Digest>,
+}
+
+impl Default for JobEnvironment {
+    fn default() -> Self {
+        Self {
+            python: PythonChoices::default(),
+            root: None,
+            variables: BTreeMap::new(),
+            kernel_cache: None,
+            quiet_limit: QUIET_LIMIT,
+            qcom_device: QCOM_DEVICE.into(),
+            program_sha256: None,
+        }
+    }
+}
+
+/// Does the job in `dir` and leaves its result there. An earlier result of the directory is replaced.
+///
+/// # Errors
+/// [`CompileError`] only where no result could be written: the directory is no job, another runner has it, or its disk is
+/// full. Everything else is in the result.
+pub fn run_job(
+    dir: &Utf8Path,
+    environment: &JobEnvironment,
+    cancel: &AtomicBool,
+) -> Result<JobResult, CompileError> {
+    let dir = dir.canonicalize_utf8().map_err(FsError::io("open the job", dir))?;
+    let _lock = FileLock::acquire(dir.join(LOCK_FILE), "models job")?;
+    match std::fs::remove_file(dir.join(RESULT_FILE)) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        removed => removed.map_err(FsError::io("remove the earlier result", dir.join(RESULT_FILE)))?,
+    }
+    write_json(dir.join(PID_FILE), &JobProcess::this())?;
+    let mut events = Events::open(dir.join(EVENTS_FILE))?;
+    let (kind, outcome) = match read_request(&dir) {
+        Ok(request) => {
+            let runner = Runner { dir: &dir, environment, cancel };
+            let outcome = match &request.kind {
+                JobKind::Compile(job) => runner.compile(job, &mut events),
+                JobKind::Run(job) => runner.run(job, &mut events),
+            };
+            (request.kind.as_str(), outcome)
+        }
+        Err(error) => ("unknown", Err(error)),
+    };
+    let result = match outcome {
+        Ok(result) => result,
+        Err(error) => failed(kind, &error),
+    };
+    events.write(&serde_json::json!({"event": "result", "status": result.status}));
+    write_json(dir.join(RESULT_FILE), &result)?;
+    Ok(result)
+}
+
+fn failed(kind: &str, error: &CompileError) -> JobResult {
+    let status =
+        if error.class() == FaultClass::Cancelled { JobStatus::Cancelled } else { JobStatus::Failed };
+    JobResult { error: Some(JobError::from(error)), ..JobResult::new(kind, status) }
+}
+
+fn read_request(dir: &Utf8Path) -> Result<JobRequest, CompileError> {
+    let path = dir.join(REQUEST_FILE);
+    let text = std::fs::read(&path).map_err(FsError::io("read the request", &path))?;
+    let json = |source| FsError::Json { path: path.clone(), source };
+    let value: serde_json::Value = serde_json::from_slice(&text).map_err(json)?;
+    // The version is looked at first: a request of another version may have any form.
+    if value["protocol"] != PROTOCOL {
+        return Err(CompileError::JobProtocol { path, found: value["protocol"].to_string() });
+    }
+    Ok(serde_json::from_value(value).map_err(json)?)
+}
+
+/// The event file. An event that cannot be written is dropped: the result is what counts.
+struct Events(File);
+
+impl Events {
+    fn open(path: Utf8PathBuf) -> Result<Self, FsError> {
+        let open = OpenOptions::new().create(true).append(true).open(&path);
+        open.map(Self).map_err(FsError::io("open the event file", path))
+    }
+
+    fn write(&mut self, event: &impl Serialize) {
+        if let Ok(mut line) = serde_json::to_vec(event) {
+            line.push(b'\n');
+            // One write, so that a reader never sees two events in one line.
+            let _ = self.0.write_all(&line);
+        }
+    }
+}
+
+struct Runner<'r> {
+    dir: &'r Utf8Path,
+    environment: &'r JobEnvironment,
+    cancel: &'r AtomicBool,
+}
+
+impl Runner<'_> {
+    fn workshop(&self, python: Option<&Utf8PathBuf>) -> Workshop {
+        let environment = self.environment;
+        let mut choices = environment.python.clone();
+        choices.explicit = python.cloned().or(choices.explicit);
+        Workshop {
+            root: environment.root.clone(),
+            caller_environment: environment.variables.clone(),
+            kernel_cache: environment.kernel_cache.clone(),
+            quiet_limit: environment.quiet_limit,
+            qcom_device: environment.qcom_device.clone(),
+            program_sha256: environment.program_sha256,
+            ..Workshop::new(
+                choices.resolve(Utf8Path::new(DEVICE_PYTHON)),
+                self.dir.join(OUTPUT_DIR),
+                self.dir.join(LOG_FILE),
+            )
+        }
+    }
+
+    fn compile(&self, job: &CompileJob, events: &mut Events) -> Result<JobResult, CompileError> {
+        let mut workshop = self.workshop(job.python.as_ref());
+        let input = self.dir.join(INPUT_DIR);
+        let mut files = Vec::new();
+        for source in &job.sources {
+            let path = input.join(source.file.as_str());
+            workshop.expected.insert(path.clone(), Expected::exactly(source.size, source.sha256));
+            files.push(StagedFile { component: source.component, variant: source.variant, path });
+        }
+        let sources = SourceSet::complete(job.id.clone(), job.input_format, files, &input)?;
+        let options = PlanOptions {
+            version: job.version,
+            image_history_pipeline: job.image_history_pipeline,
+            target: job.target,
+            tolerance: job.tolerance.unwrap_or(0.0),
+        };
+        let plan = CompilePlan::new(&sources, options);
+        let compiled = compile_model(&plan, &workshop, self.cancel, &mut |event| events.write(event))?;
+        Ok(JobResult {
+            artifact: Some(compiled.build.artifact.clone()),
+            build: Some(compiled.build),
+            ..JobResult::new("compile", JobStatus::Ok)
+        })
+    }
+
+    fn run(&self, job: &RunJob, events: &mut Events) -> Result<JobResult, CompileError> {
+        let workshop = self.workshop(job.python.as_ref());
+        check_target(job.target, &workshop.qcom_device)?;
+        let scratch = Scratch::create(&workshop.output_dir)?;
+        let supercombo = job.model_type == Some(ModelType::Supercombo);
+        let format = if supercombo { InputFormat::Supercombo } else { InputFormat::Split };
+        let environment = Environment::for_target(job.target, format, &workshop.caller_environment);
+        let driver = workshop.driver(scratch.path(), environment)?;
+        let artifact = self.dir.join(&job.artifact);
+        let mut request =
+            RunRequest::new(artifact, workshop.output_dir.clone(), job.cameras.clone(), job.steps, job.seed)
+                .out_of_band(job.target.is_out_of_band());
+        request.frames.clone_from(&job.frames);
+        let result = driver.run("run", &request, self.cancel, &mut |event| {
+            events.write(&CompileEvent { op: "run", event: event.clone() });
+        })?;
+        let run =
+            serde_json::from_value(result).map_err(|source| DriverError::Result { op: "run", source })?;
+        Ok(JobResult { run: Some(run), ..JobResult::new("run", JobStatus::Ok) })
+    }
+}
