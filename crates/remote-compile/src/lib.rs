@@ -5,3 +5,5 @@
 //! device loses its power, a transfer is cut (each file is whole or absent), two hosts want one device (it is reserved).
 
 pub mod device;
+pub mod safety;
+pub mod supervise;
