@@ -3,7 +3,7 @@
 use anyhow::Result;
 use camino::Utf8PathBuf;
 
-use crate::target_directory;
+use crate::{report_skip, target_directory};
 
 /// A virtual environment with tinygrad and numpy.
 #[derive(Debug, Clone)]
@@ -31,5 +31,11 @@ impl PythonEnvironment {
             return Ok(Self { python });
         }
         Err(format!("no Python environment at {python}; `cargo xtask setup` makes it"))
+    }
+
+    /// The environment, or `None` after the line that counts the calling test as skipped.
+    #[must_use]
+    pub fn find_or_skip() -> Option<Self> {
+        Self::find().map_err(|reason| report_skip(&reason)).ok()
     }
 }

@@ -21,7 +21,7 @@ pub enum Blob {
 }
 
 /// A repository under construction. Commits have fixed names and dates, so equal content gives equal commit IDs.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct History {
     root: Utf8PathBuf,
 }

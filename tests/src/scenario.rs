@@ -60,7 +60,7 @@ impl ScenarioModel {
 }
 
 /// Everything that a run of the workflow reads, in one directory.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Scenario {
     /// The clone.
     pub history: History,
@@ -102,6 +102,12 @@ impl Scenario {
         Ok(scenario)
     }
 
+    /// The same inputs with another workspace.
+    #[must_use]
+    pub fn with_workspace(&self, workspace: Utf8PathBuf) -> Self {
+        Self { workspace, ..self.clone() }
+    }
+
     /// Makes the workspace for this machine's CPU, with parts above `part_limit_mib` MiB where that is given; returns what
     /// `rebuild init` did.
     ///
@@ -141,12 +147,59 @@ impl Scenario {
         write_text(&path, &text)
     }
 
+    /// Sets a key of `rebuild.toml`, in place of the value that it has.
+    ///
+    /// # Errors
+    /// When the file cannot be read or written.
+    pub fn set(&self, key: &str, value: &str) -> Result<()> {
+        let path = self.workspace.join("rebuild.toml");
+        let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
+        let others = text.lines().filter(|line| !line.starts_with(&format!("{key} =")));
+        let lines: Vec<String> =
+            others.map(str::to_owned).chain([format!("{key} = \"{value}\"\n")]).collect();
+        write_text(&path, &lines.join("\n"))
+    }
+
+    /// Adds a model to the source map (not to the manifest).
+    ///
+    /// # Errors
+    /// When the map cannot be read or written.
+    pub fn add_source(&self, id: &str, git_ref: &str, input_format: &str) -> Result<()> {
+        let mut map = read_json(&self.source_map)?;
+        map[id] = json!({"ref": git_ref, "input_format": input_format});
+        write_json(&self.source_map, &map)
+    }
+
     /// `rebuild COMMAND --workspace ...`, ready to run.
     #[must_use]
     pub fn rebuild(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.binaries.rebuild);
         command.args(arguments).args(["--workspace", self.workspace.as_str()]);
         command
+    }
+
+    /// `rebuild COMMAND` with the source map as it is now, where that was changed after `init`.
+    #[must_use]
+    pub fn rebuild_mapped(&self, arguments: &[&str]) -> Command {
+        let mut command = self.rebuild(arguments);
+        command.args(["--source-map", self.source_map.as_str()]);
+        command
+    }
+
+    /// Text of a program with the paths of this run replaced, for comparison with what was printed on another machine.
+    #[must_use]
+    pub fn redacted(&self, text: &str) -> String {
+        let root = self.workspace.parent().unwrap_or(&self.workspace);
+        text.replace(root.as_str(), "[root]")
+    }
+
+    /// The names in a directory of the workspace, sorted; empty where it is absent.
+    #[must_use]
+    pub fn list(&self, dir: &str) -> Vec<String> {
+        let entries = self.workspace.join(dir).read_dir_utf8().into_iter().flatten().flatten();
+        let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_owned()).collect();
+        names.sort();
+        names
     }
 
     /// The `models` binary.
@@ -160,9 +213,15 @@ impl Scenario {
     /// # Errors
     /// When it is absent or no JSON.
     pub fn record(&self, name: &str) -> Result<Value> {
-        let path = self.workspace.join("results").join(name);
-        let text = fs::read_to_string(&path).with_context(|| format!("read {path}"))?;
-        serde_json::from_str(&text).with_context(|| format!("parse {path}"))
+        read_json(&self.workspace.join("results").join(name))
+    }
+
+    /// A manifest of the workspace.
+    ///
+    /// # Errors
+    /// When it is absent or no JSON.
+    pub fn manifest(&self, version: &str) -> Result<Value> {
+        read_json(&self.workspace.join(format!("manifests/model_names_{version}.json")))
     }
 }
 
@@ -174,6 +233,11 @@ fn commit_model(history: &History, python: &PythonEnvironment, model: &ScenarioM
         files.push((format!("{}/{name}", model.source.directory), blob));
     }
     history.commit(&format!("modeld: {}", model.name), &files)
+}
+
+fn read_json(path: &Utf8Path) -> Result<Value> {
+    let text = fs::read_to_string(path).with_context(|| format!("read {path}"))?;
+    serde_json::from_str(&text).with_context(|| format!("parse {path}"))
 }
 
 fn write_json(path: &Utf8Path, value: &Value) -> Result<()> {
