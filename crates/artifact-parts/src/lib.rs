@@ -25,5 +25,5 @@ pub use checksum::{checksum_name, checksum_text, parse_checksum};
 pub use chunk::{ChunkSize, PartLimit};
 pub use error::PartsError;
 pub use join::{join, verify};
-pub use set::{KnownParts, Part, PartSet, find_parts, sets_in};
+pub use set::{KnownParts, Part, PartSet, find_parts, remove_set, sets_in};
 pub use split::{SplitRequest, split};

@@ -78,6 +78,28 @@ pub fn sets_in(dir: &Utf8Path) -> Result<Vec<String>, PartsError> {
     Ok(names)
 }
 
+/// Removes the parts of `name` in `dir` and their checksum, the checksum first: parts without one are no set. Returns the
+/// removed names; a set that is not there is none.
+///
+/// # Errors
+/// [`PartsError::Fs`] where a file cannot be removed.
+pub fn remove_set(dir: &Utf8Path, name: &str) -> Result<Vec<String>, PartsError> {
+    let mut removed = Vec::new();
+    let parts = find_parts(dir, name)?;
+    for file_name in std::iter::once(crate::checksum_name(name)).chain(parts.into_values().map(|part| part.name)) {
+        let path = dir.join(&file_name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            result => result.map_err(FsError::io("remove", &path))?,
+        }
+        removed.push(file_name);
+    }
+    if !removed.is_empty() {
+        let _ = durable_fs::sync_dir(dir)?;
+    }
+    Ok(removed)
+}
+
 /// `<name>.pNN`.
 pub(crate) fn part_name(name: &str, number: usize) -> String {
     format!("{name}.p{number:02}")

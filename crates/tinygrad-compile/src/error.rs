@@ -32,7 +32,7 @@ pub enum CompileError {
     Staged(#[from] StagedError),
     /// A source file is no usable ONNX model.
     #[error(transparent)]
-    Source(#[from] OnnxError),
+    Source(Box<OnnxError>),
     /// The sources do not fit together.
     #[error(transparent)]
     Plan(#[from] PlanError),
@@ -47,7 +47,7 @@ pub enum CompileError {
     Fs(#[from] FsError),
     /// Another process works in the same place.
     #[error(transparent)]
-    Lock(#[from] LockError),
+    Lock(Box<LockError>),
     /// Several files could not be put in place together.
     #[error(transparent)]
     Journal(#[from] JournalError),
@@ -64,6 +64,18 @@ pub enum CompileError {
     /// Cancelled from outside.
     #[error("cancelled")]
     Cancelled,
+}
+
+impl From<OnnxError> for CompileError {
+    fn from(error: OnnxError) -> Self {
+        Self::Source(Box::new(error))
+    }
+}
+
+impl From<LockError> for CompileError {
+    fn from(error: LockError) -> Self {
+        Self::Lock(Box::new(error))
+    }
 }
 
 impl CompileError {

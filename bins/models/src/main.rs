@@ -1,0 +1,32 @@
+//! `models`: the device's compiler. It also runs on the host, which is how local builds and tests work.
+
+mod arguments;
+mod command;
+mod dynamic;
+mod failure;
+mod machine;
+
+use std::process::ExitCode;
+
+use arguments::{Cli, Subcommand};
+use console_report::{Console, Failure};
+
+fn main() -> ExitCode {
+    let cli = match dynamic::parse(std::env::args_os()) {
+        Ok(cli) => cli,
+        Err(refusal) => return refusal.exit(),
+    };
+    let console = Console::new(cli.json, cli.verbose);
+    console.finish(run(&cli, &console))
+}
+
+fn run(cli: &Cli, console: &Console) -> Result<(), Failure> {
+    match &cli.subcommand {
+        Some(Subcommand::Job(args)) => command::job::run(args, &cli.compile, console),
+        Some(Subcommand::Join(args)) => command::join::run(args, console),
+        Some(Subcommand::About) => command::about::run(console),
+        None if cli.compile.list => command::list::run(&cli.compile, console),
+        None if cli.compile.split_artifact.is_some() => command::split::run(&cli.compile, console),
+        None => command::compile::run(&cli.compile, console),
+    }
+}
