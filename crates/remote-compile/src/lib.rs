@@ -4,6 +4,9 @@
 //! connection. What can go wrong: a job outlives the host that started it (the next host takes it over by its name), a
 //! device loses its power, a transfer is cut (each file is whole or absent), two hosts want one device (it is reserved).
 
+pub mod adopt;
+pub mod catalog;
 pub mod device;
+pub mod home;
 pub mod safety;
 pub mod supervise;

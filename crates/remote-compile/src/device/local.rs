@@ -17,6 +17,7 @@ use std::{
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{Expected, FileLock, FsError, LockError, Progress, Written, copy_file, write_atomic};
 use model_catalog::RelPath;
+use tinygrad_compile::job::{EVENTS_FILE, RESULT_FILE};
 
 use super::{
     Device, DeviceError, DeviceFacts, JobName, JobState, JobView, Reservation,
@@ -127,7 +128,7 @@ fn no_models(path: &Utf8Path, why: String) -> DeviceError {
 }
 
 fn read_result(dir: &Utf8Path) -> Result<Option<Vec<u8>>, FsError> {
-    read_limited(&dir.join("result.json"), 0, MAX_RESULT)
+    read_limited(&dir.join(RESULT_FILE), 0, MAX_RESULT)
 }
 
 /// At most `limit` bytes of a file from `offset`; `None` where there is no such file.
@@ -159,14 +160,15 @@ impl Device for LocalDevice {
     }
 
     fn probe(&self) -> Result<DeviceFacts, DeviceError> {
-        let models_version = local_process::version(&self.options.models)
+        let about = local_process::about(&self.options.models)
             .map_err(|error| no_models(&self.options.models, error.to_string()))?;
         let space = rustix::fs::statvfs(self.options.jobs_dir.as_std_path()).map_err(|error| {
             FsError::io("ask for the free space of", &self.options.jobs_dir)(error.into())
         })?;
         Ok(DeviceFacts {
             architecture: std::env::consts::ARCH.to_owned(),
-            models_version,
+            models_version: about.version,
+            driver_sha256: about.driver_sha256,
             free_bytes: space.f_bavail.saturating_mul(space.f_frsize),
             has_qcom_gpu: Utf8Path::new("/dev/kgsl-3d0").exists(),
         })
@@ -181,6 +183,10 @@ impl Device for LocalDevice {
             }),
             Err(LockError::Fs(error)) => Err(error.into()),
         }
+    }
+
+    fn jobs_are_own(&self) -> bool {
+        true
     }
 
     fn jobs(&self) -> Result<Vec<JobName>, DeviceError> {
@@ -237,7 +243,7 @@ impl Device for LocalDevice {
         let until = Instant::now() + NEWS;
         loop {
             let state = self.state(job)?;
-            let file = self.dir(job).join("events.jsonl");
+            let file = self.dir(job).join(EVENTS_FILE);
             let events = read_limited(&file, offset, MAX_EVENTS)?.unwrap_or_default();
             if state != JobState::Running || !events.is_empty() || Instant::now() >= until {
                 return Ok(JobView { state, events });

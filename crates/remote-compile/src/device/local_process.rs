@@ -10,7 +10,7 @@ use std::{
 };
 
 use camino::Utf8Path;
-use rustix::process::{Pid, Signal, kill_process_group, test_kill_process};
+use rustix::process::{Pid, Signal, kill_process_group};
 use serde::Deserialize;
 
 /// Where the output of `models` itself goes, in the job's directory.
@@ -33,67 +33,50 @@ pub(super) fn start(models: &Utf8Path, dir: &Utf8Path) -> io::Result<Child> {
         .spawn()
 }
 
-/// What `models --version` prints.
-pub(super) fn version(models: &Utf8Path) -> io::Result<String> {
-    let output = Command::new(models).arg("--version").stdin(Stdio::null()).output()?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    match text.split_whitespace().last() {
-        Some(version) if output.status.success() => Ok(version.to_owned()),
-        _ => Err(io::Error::other(format!("--version ended with {}", output.status))),
+/// What `models about` says.
+#[derive(Debug, Deserialize)]
+pub(super) struct About {
+    pub(super) version: String,
+    pub(super) driver_sha256: String,
+}
+
+/// Asks `models` what it is.
+pub(super) fn about(models: &Utf8Path) -> io::Result<About> {
+    let output = Command::new(models).arg("about").stdin(Stdio::null()).output()?;
+    if !output.status.success() {
+        return Err(io::Error::other(format!("`models about` ended with {}", output.status)));
     }
+    serde_json::from_slice(&output.stdout)
+        .map_err(|error| io::Error::other(format!("`models about` says what cannot be read: {error}")))
 }
 
-#[derive(Deserialize)]
-struct PidFile {
-    pid: i32,
-    #[serde(default)]
-    start_time: serde_json::Value,
-}
-
-/// A process that runs a job, told from another one of the same ID by when it started.
-#[derive(Debug, Clone, PartialEq)]
+/// The process that runs a job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct JobProcess {
     pid: Pid,
-    start_time: Option<String>,
-}
-
-fn plain(value: &serde_json::Value) -> Option<String> {
-    match value {
-        serde_json::Value::String(text) => Some(text.clone()),
-        serde_json::Value::Number(number) => Some(number.to_string()),
-        _ => None,
-    }
-}
-
-/// When a process started, in clock ticks since the start of the system; `None` where the system does not say.
-fn start_time(pid: Pid) -> Option<String> {
-    let stat = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).ok()?;
-    // The second field is the program's name in brackets and may contain anything; the 22nd is the start time.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(19).map(str::to_owned)
+    recorded: tinygrad_compile::job::JobProcess,
 }
 
 impl JobProcess {
     /// The process that `pid.json` of a job names.
     pub(super) fn of(dir: &Utf8Path) -> Option<Self> {
-        let file: PidFile = serde_json::from_slice(&fs::read(dir.join("pid.json")).ok()?).ok()?;
-        Some(Self { pid: Pid::from_raw(file.pid)?, start_time: plain(&file.start_time) })
+        let text = fs::read(dir.join(tinygrad_compile::job::PID_FILE)).ok()?;
+        Self::recorded(serde_json::from_slice(&text).ok()?)
     }
 
     /// A child of this process.
-    pub(super) fn of_child(id: u32) -> Option<Self> {
-        let pid = Pid::from_raw(i32::try_from(id).ok()?)?;
-        Some(Self { pid, start_time: start_time(pid) })
+    pub(super) fn of_child(pid: u32) -> Option<Self> {
+        let start_time = tinygrad_compile::job::JobProcess::start_time_of(pid);
+        Self::recorded(tinygrad_compile::job::JobProcess { pid, start_time })
+    }
+
+    fn recorded(recorded: tinygrad_compile::job::JobProcess) -> Option<Self> {
+        Some(Self { pid: Pid::from_raw(i32::try_from(recorded.pid).ok()?)?, recorded })
     }
 
     /// Whether the process still runs, and is not another one that was given its ID.
     pub(super) fn is_alive(&self) -> bool {
-        if test_kill_process(self.pid).is_err_and(|error| error == rustix::io::Errno::SRCH) {
-            return false;
-        }
-        match (&self.start_time, start_time(self.pid)) {
-            (Some(recorded), Some(found)) => *recorded == found,
-            _ => true,
-        }
+        self.recorded.is_alive()
     }
 
     /// Ends the process and its group: SIGTERM, and SIGKILL where it does not end in time. `has_ended` says whether it did.

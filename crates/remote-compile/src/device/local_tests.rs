@@ -16,9 +16,9 @@ fn machine(script: &str) -> Machine {
     let root = Utf8Path::from_path(dir.path()).unwrap();
     let models = root.join("models");
     let text = format!(
-        "#!/bin/sh\n[ \"$1\" = --version ] && echo models 0.1.0 && exit\ncd \"$2\"\n\
+        "#!/bin/sh\n[ \"$1\" = about ] && echo '{{\"version\":\"0.1.0\",\"driver_sha256\":\"d\"}}' && exit\ncd \"$2\"\n\
          start=$(cut -d')' -f2 /proc/$$/stat | cut -d' ' -f21)\n\
-         echo \"{{\\\"pid\\\":$$,\\\"start_time\\\":\\\"$start\\\"}}\" > pid.json\n{script}\n"
+         echo \"{{\\\"pid\\\":$$,\\\"start_time\\\":$start}}\" > pid.json\n{script}\n"
     );
     write_atomic(&models, text.as_bytes()).unwrap();
     fs::set_permissions(&models, fs::Permissions::from_mode(0o755)).unwrap();
@@ -65,7 +65,7 @@ fn a_job_is_staged_run_fetched_and_removed() {
     let home = root.join("home");
     device.get(&job, &path("output.bin"), &home, expected, &NoProgress).unwrap();
     assert_eq!(fs::read(&home).unwrap(), b"weights");
-    assert_eq!(device.jobs().unwrap(), [job.clone()]);
+    assert_eq!(device.jobs().unwrap(), std::slice::from_ref(&job));
     device.remove(&job).unwrap();
     assert!(device.jobs().unwrap().is_empty());
 }
@@ -139,7 +139,7 @@ fn another_host_takes_a_running_job_over() {
 fn a_pid_that_another_process_was_given_is_not_ours() {
     let machine = machine("exit 0");
     let (device, job) = (&machine.device, job(1));
-    let own = format!("{{\"pid\":{},\"start_time\":\"1\"}}", std::process::id());
+    let own = format!("{{\"pid\":{},\"start_time\":1}}", std::process::id());
     device.put_bytes(&job, own.as_bytes(), &path("pid.json")).unwrap();
     assert!(matches!(device.state(&job).unwrap(), JobState::Died { .. }));
     device.cancel(&job).unwrap();

@@ -52,6 +52,8 @@ pub struct DeviceFacts {
     pub architecture: String,
     /// Version of `models` on the device.
     pub models_version: String,
+    /// SHA-256 of the compile driver that it carries.
+    pub driver_sha256: String,
     /// Bytes free where jobs are kept.
     pub free_bytes: u64,
     /// Whether the Snapdragon GPU is there.
@@ -80,6 +82,11 @@ pub trait Device: Send + Sync {
     /// # Errors
     /// [`DeviceError::Reserved`] names who holds it.
     fn reserve(&self, purpose: &str) -> Result<Box<dyn Reservation + '_>, DeviceError>;
+
+    /// Whether every job on the device is of this host's workspace, so that one that nobody waits for may be ended.
+    fn jobs_are_own(&self) -> bool {
+        false
+    }
 
     /// The jobs on the device, in no order.
     ///

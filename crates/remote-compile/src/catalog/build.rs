@@ -1,0 +1,336 @@
+//! One model: built, brought home, recorded.
+
+use durable_fs::{Expected, FsError};
+use model_catalog::{ModelId, Sha256Digest};
+use rebuild_workspace::{
+    ArtifactRecord, ArtifactStatus, BuildRecord, FailureRecord, Fingerprint, SourceRecord, Stage, Stamp,
+    Workspace, WorkspaceError,
+};
+use serde_json::{Map, Value};
+use tinygrad_compile::job::{JobResult, OUTPUT_DIR};
+
+use super::{Action, CatalogOptions, ModelOutcome, Outcome, PlannedModel, plan::fingerprint};
+use crate::{
+    device::{Device, DeviceError},
+    home::{HomeError, Ready, make_ready},
+    supervise::{JobFailure, PreparedJob, Watch, begin, fetch_log, job_path, supervise},
+};
+
+/// Why a model was not built.
+#[derive(Debug, thiserror::Error)]
+pub enum ModelError {
+    /// It could not be begun.
+    #[error("{why}")]
+    Unready {
+        /// A stable word for records.
+        kind: &'static str,
+        /// What is wrong.
+        why: String,
+    },
+    /// Its job failed.
+    #[error(transparent)]
+    Job(#[from] JobFailure),
+    /// Its artifact could not be made ready for upload.
+    #[error(transparent)]
+    Home(#[from] HomeError),
+    /// A record could not be written.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+}
+
+impl From<DeviceError> for ModelError {
+    fn from(error: DeviceError) -> Self {
+        Self::Job(error.into())
+    }
+}
+
+impl From<FsError> for ModelError {
+    fn from(error: FsError) -> Self {
+        Self::Workspace(error.into())
+    }
+}
+
+impl ModelError {
+    /// A stable word for records.
+    pub fn kind(&self) -> &str {
+        match self {
+            Self::Unready { kind, .. } => kind,
+            Self::Job(failure) => failure.kind(),
+            Self::Home(_) => "ready",
+            Self::Workspace(_) => "workspace",
+        }
+    }
+
+    /// What to do next, where the message does not say it.
+    pub fn hint(&self) -> Option<&str> {
+        match self {
+            Self::Job(failure) => failure.hint(),
+            _ => None,
+        }
+    }
+
+    /// Whether a machine and not the model is at fault.
+    pub fn is_environment(&self) -> bool {
+        match self {
+            Self::Unready { .. } | Self::Home(HomeError::Parts(_)) => false,
+            Self::Job(failure) => failure.is_environment(),
+            Self::Home(HomeError::Workspace(error)) | Self::Workspace(error) => error.is_environment(),
+        }
+    }
+
+    /// Whether every further model would meet the same.
+    fn stops_run(&self) -> bool {
+        match self {
+            Self::Job(JobFailure::Interrupted) => true,
+            Self::Job(JobFailure::Device(error)) => error.is_environment(),
+            _ => false,
+        }
+    }
+}
+
+/// Carries out what was planned for one model.
+pub(super) fn process(
+    workspace: &Workspace,
+    device: &dyn Device,
+    planned: &PlannedModel,
+    options: &CatalogOptions,
+    watch: &Watch<'_>,
+    on_event: &mut dyn FnMut(&Value),
+) -> Result<ModelOutcome, ModelError> {
+    let id = &planned.model.id;
+    match &planned.action {
+        Action::Wait => Ok(ModelOutcome::new(id.clone(), Outcome::Waiting)),
+        Action::Fail { kind, why } => Err(ModelError::Unready { kind, why: why.clone() }),
+        Action::Keep { outdated, restage, restamp } => {
+            let outcome = keep(workspace, id, *restage, *restamp, options, watch)?;
+            Ok(ModelOutcome { outdated: outdated.iter().map(ToString::to_string).collect(), ..outcome })
+        }
+        Action::Adopt { sources } => {
+            adopt(workspace, id, fingerprint(sources, &planned.model, options), options, watch)
+        }
+        Action::Build { reasons, sources, job } => {
+            let outcome = build(workspace, device, planned, (sources, job), options, watch, on_event)?;
+            Ok(ModelOutcome { reasons: reasons.clone(), ..outcome })
+        }
+    }
+}
+
+fn keep(
+    workspace: &Workspace,
+    id: &ModelId,
+    restage: bool,
+    restamp: Option<Stamp>,
+    options: &CatalogOptions,
+    watch: &Watch<'_>,
+) -> Result<ModelOutcome, ModelError> {
+    let gone = || ModelError::Unready { kind: "workspace", why: format!("the record of {id} vanished") };
+    let mut record = workspace.record::<ArtifactRecord>(id)?.ok_or_else(gone)?;
+    if restage {
+        let expected = Expected::exactly(record.size, record.sha256);
+        let ready = make_ready(workspace, record.artifact_id(), expected, options.parts, watch.progress)?;
+        record.multipart = !ready.parts.is_empty();
+    }
+    if let Some(stamp) = restamp {
+        record.modified_ns = Some(stamp.modified_ns);
+    }
+    if restage || restamp.is_some() {
+        workspace.save(&record)?;
+    }
+    workspace.clear_failure(id, Stage::Compile)?;
+    Ok(ModelOutcome::of_record(&record, Outcome::Current))
+}
+
+fn adopt(
+    workspace: &Workspace,
+    id: &ModelId,
+    fingerprint: Fingerprint,
+    options: &CatalogOptions,
+    watch: &Watch<'_>,
+) -> Result<ModelOutcome, ModelError> {
+    let path = workspace.compiled_file(id);
+    watch.progress.begin(&format!("hashing {}", path.file_name().unwrap_or_default()), None);
+    let hashed = durable_fs::hash_file(&path, watch.progress);
+    watch.progress.end();
+    let (sha256, size) = hashed?;
+    // What it was built with is not known; what it was built from is taken to be the present sources.
+    let fingerprint = Fingerprint { driver: None, tinygrad: None, ..fingerprint };
+    let artifact = Artifact { status: ArtifactStatus::Skipped, size, sha256, fingerprint, extra: Map::new() };
+    let (record, ready) = record(workspace, id, artifact, options, watch)?;
+    Ok(ModelOutcome { parts: ready.parts, ..ModelOutcome::of_record(&record, Outcome::Adopted) })
+}
+
+struct Artifact {
+    status: ArtifactStatus,
+    size: u64,
+    sha256: Sha256Digest,
+    fingerprint: Fingerprint,
+    extra: Map<String, Value>,
+}
+
+/// Puts a compiled file into the upload folder and records it.
+fn record(
+    workspace: &Workspace,
+    id: &ModelId,
+    artifact: Artifact,
+    options: &CatalogOptions,
+    watch: &Watch<'_>,
+) -> Result<(ArtifactRecord, Ready), ModelError> {
+    // A damaged record is replaced; a readable one hands on its release ID and the fields of other tools.
+    let old = workspace.record::<ArtifactRecord>(id).ok().flatten();
+    let release_id = old.as_ref().and_then(|old| old.release_id.clone());
+    let artifact_id = release_id.clone().unwrap_or_else(|| id.clone());
+    let path = workspace.compiled_file(&artifact_id);
+    let expected = Expected::exactly(artifact.size, artifact.sha256);
+    let ready = make_ready(workspace, &artifact_id, expected, options.parts, watch.progress)?;
+    let mut extra = old.map(|old| old.extra).unwrap_or_default();
+    extra.extend(artifact.extra);
+    let record = ArtifactRecord {
+        id: id.clone(),
+        status: artifact.status,
+        size: artifact.size,
+        sha256: artifact.sha256,
+        multipart: !ready.parts.is_empty(),
+        release_id,
+        target: Some(artifact.fingerprint.target),
+        fingerprint: Some(artifact.fingerprint),
+        modified_ns: Stamp::of(&path)?.map(|stamp| stamp.modified_ns),
+        path,
+        extra,
+    };
+    workspace.save(&record)?;
+    workspace.clear_failure(id, Stage::Compile)?;
+    Ok((record, ready))
+}
+
+fn build(
+    workspace: &Workspace,
+    device: &dyn Device,
+    planned: &PlannedModel,
+    (sources, job): (&SourceRecord, &PreparedJob),
+    options: &CatalogOptions,
+    watch: &Watch<'_>,
+    on_event: &mut dyn FnMut(&Value),
+) -> Result<ModelOutcome, ModelError> {
+    let id = &planned.model.id;
+    if options.force {
+        // A result that an earlier run left would be taken up as the one that was asked for.
+        device.remove(&job.name)?;
+    }
+    begin(device, job, watch)?;
+    let result = supervise(device, &job.name, watch, on_event);
+    let _ = fetch_log(device, &job.name, &workspace.log_file(id));
+    let brought = match result {
+        Ok(result) => bring_home(workspace, device, planned, (sources, job), &result, options, watch),
+        Err(failure) => Err(failure.into()),
+    };
+    match &brought {
+        // The job goes on and its result can still be had.
+        Err(ModelError::Job(JobFailure::Device(DeviceError::Unreachable { .. }))) => {}
+        // It is finished; what failed is this side, and the next run takes it from there.
+        Err(error) if error.is_environment() && !matches!(error, ModelError::Job(JobFailure::Failed(_))) => {}
+        _ => device.remove(&job.name)?,
+    }
+    brought
+}
+
+fn bring_home(
+    workspace: &Workspace,
+    device: &dyn Device,
+    planned: &PlannedModel,
+    (sources, job): (&SourceRecord, &PreparedJob),
+    result: &JobResult,
+    options: &CatalogOptions,
+    watch: &Watch<'_>,
+) -> Result<ModelOutcome, ModelError> {
+    let id = &planned.model.id;
+    let (Some(artifact), Some(build)) = (&result.artifact, &result.build) else {
+        return Err(JobFailure::Result {
+            device: device.name().to_owned(),
+            job: job.name.to_string(),
+            why: "it names no artifact".to_owned(),
+        }
+        .into());
+    };
+    let released = workspace.record::<ArtifactRecord>(id).ok().flatten().and_then(|record| record.release_id);
+    let compiled = workspace.compiled_file(released.as_ref().unwrap_or(id));
+    let from = job_path(OUTPUT_DIR, &artifact.file)?;
+    let expected = Expected::exactly(artifact.size, artifact.sha256);
+    watch.progress.begin(&format!("{} from {}", artifact.file, device.name()), Some(artifact.size));
+    let got = device.get(&job.name, &from, &compiled, expected, watch.progress);
+    watch.progress.end();
+    got?;
+    let provenance = provenance(device, build)?;
+    workspace.save(&BuildRecord { id: id.clone(), provenance })?;
+    let mut fingerprint = fingerprint(sources, &planned.model, options);
+    fingerprint.driver = Some(build.tool.driver_sha256.to_string());
+    fingerprint.tinygrad =
+        Some(build.tinygrad.commit.clone().unwrap_or_else(|| build.tinygrad.version.clone()));
+    let mut extra = Map::new();
+    extra.insert("device".to_owned(), device.name().into());
+    extra.insert("model_type".to_owned(), build.model_type.as_str().into());
+    extra.insert("compile_seconds".to_owned(), build.seconds.values().sum::<f64>().into());
+    let (size, sha256) = (artifact.size, artifact.sha256);
+    let artifact = Artifact { status: ArtifactStatus::Compiled, size, sha256, fingerprint, extra };
+    let (record, ready) = record(workspace, id, artifact, options, watch)?;
+    Ok(ModelOutcome {
+        parts: ready.parts,
+        moved_bytes: sources.files.iter().map(|file| file.size).sum::<u64>() + size,
+        ..ModelOutcome::of_record(&record, Outcome::Built)
+    })
+}
+
+/// The device's build record as it is kept here, with the device that made it.
+fn provenance(
+    device: &dyn Device,
+    build: &tinygrad_compile::BuildRecord,
+) -> Result<Map<String, Value>, ModelError> {
+    let Ok(Value::Object(mut fields)) = serde_json::to_value(build) else {
+        let why = "the build record cannot be written as JSON".to_owned();
+        return Err(ModelError::Unready { kind: "protocol", why });
+    };
+    // The ID stands in the record itself.
+    fields.shift_remove("id");
+    fields.insert("device".to_owned(), device.name().into());
+    Ok(fields)
+}
+
+/// The outcome of a model, with its failure recorded where it failed.
+pub(super) fn concluded(
+    workspace: &Workspace,
+    planned: &PlannedModel,
+    result: Result<ModelOutcome, ModelError>,
+) -> ModelOutcome {
+    let error = match result {
+        Ok(outcome) => return outcome,
+        Err(error) => error,
+    };
+    let id = planned.model.id.clone();
+    let interrupted = matches!(error, ModelError::Job(JobFailure::Interrupted));
+    let mut outcome = ModelOutcome {
+        error: Some(error.to_string()),
+        kind: Some(error.kind().to_owned()),
+        hint: error.hint().map(str::to_owned),
+        environment: error.is_environment(),
+        stops_run: error.stops_run(),
+        ..ModelOutcome::new(id.clone(), if interrupted { Outcome::NotTried } else { Outcome::Failed })
+    };
+    if let Action::Build { reasons, .. } = &planned.action {
+        outcome.reasons.clone_from(reasons);
+    }
+    // Why the sources are missing is what the extraction recorded; an interruption is nobody's failure.
+    if !interrupted {
+        let record = FailureRecord {
+            kind: outcome.kind.clone(),
+            hint: outcome.hint.clone(),
+            ..FailureRecord::new(id.clone(), Stage::Compile, error.to_string())
+        };
+        let extracting = workspace.record::<FailureRecord>(&id).ok().flatten();
+        if extracting.is_none_or(|failure| failure.stage != Some(Stage::Extract))
+            && let Err(error) = workspace.save(&record)
+        {
+            outcome.error = Some(format!("{}; it could not be recorded: {error}", record.error));
+            outcome.environment = true;
+        }
+    }
+    outcome
+}

@@ -1,0 +1,215 @@
+//! A whole catalog through one device: decide, build, bring home, record; one model's trouble is no other's.
+//!
+//! [`plan_catalog`] decides for each model from records and file stamps alone; what it says is exactly what
+//! [`compile_catalog`] does. Each model is isolated: its sources are staged as the set that its source record names, all or
+//! nothing, in a job directory of its own; its artifact replaces the old one only when it is whole and verified; its
+//! failure is recorded and the next model follows.
+
+mod build;
+mod plan;
+mod summary;
+
+use std::{
+    sync::atomic::{AtomicBool, Ordering},
+    time::Instant,
+};
+
+use camino::Utf8PathBuf;
+use durable_fs::Progress;
+use model_catalog::{BehaviorVersion, ImageHistoryPipeline, ModelId, SourceEntry, Target};
+use rebuild_workspace::{Difference, SourceRecord, Workspace, WorkspaceError};
+use serde_json::Value;
+
+pub use build::ModelError;
+pub use plan::plan_catalog;
+pub use summary::{ModelOutcome, Outcome, RunSummary};
+
+use crate::{
+    device::{Device, DeviceError},
+    home::PartRule,
+    supervise::{PreparedJob, Watch, sweep_jobs},
+};
+
+/// One model of the catalog as the caller knows it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CatalogModel {
+    /// The model, by source ID.
+    pub id: ModelId,
+    /// Its entry in the source map.
+    pub entry: SourceEntry,
+    /// Its behaviour version, from the base manifest.
+    pub version: Option<BehaviorVersion>,
+    /// Whether it was asked for by name: what is not there is then an error.
+    pub is_named: bool,
+}
+
+/// How a catalog is built.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CatalogOptions {
+    /// What normal artifacts are compiled for. A model whose source entry asks for the external GPU is compiled for that.
+    pub target: Target,
+    /// Where artifacts keep the history of camera images.
+    pub image_history_pipeline: ImageHistoryPipeline,
+    /// Build what is current, too.
+    pub force: bool,
+    /// Build what is merely outdated, too.
+    pub outdated: bool,
+    /// When artifacts get parts.
+    pub parts: PartRule,
+    /// The Python of the device, where it is not the usual one.
+    pub python: Option<Utf8PathBuf>,
+    /// `embedded`, `tree` or `auto`, where the caller chooses.
+    pub toolchain: Option<String>,
+}
+
+impl CatalogOptions {
+    /// What a model is compiled for.
+    pub const fn target_of(&self, entry: &SourceEntry) -> Target {
+        if entry.uses_external_gpu { Target::ExternalGpu } else { self.target }
+    }
+}
+
+/// What will be done with a model.
+#[derive(Debug, Clone)]
+pub struct PlannedModel {
+    /// The model.
+    pub model: CatalogModel,
+    /// What and why.
+    pub action: Action,
+}
+
+/// What will be done with one model.
+#[derive(Debug, Clone)]
+pub enum Action {
+    /// Nothing was extracted for it and nobody named it: it waits.
+    Wait,
+    /// Its artifact is what would be built now.
+    Keep {
+        /// What makes it outdated, where something does.
+        outdated: Vec<Difference>,
+        /// Whether it has to be put into the upload folder again.
+        restage: bool,
+        /// The file's stamp, where the record has to take over another time.
+        restamp: Option<rebuild_workspace::Stamp>,
+    },
+    /// A file that nothing is recorded of is taken as it is.
+    Adopt {
+        /// The sources that it is taken to be of.
+        sources: Box<SourceRecord>,
+    },
+    /// It is built.
+    Build {
+        /// Why.
+        reasons: Vec<String>,
+        /// From what.
+        sources: Box<SourceRecord>,
+        /// The job.
+        job: Box<PreparedJob>,
+    },
+    /// It cannot be built as things stand.
+    Fail {
+        /// A stable word for records.
+        kind: &'static str,
+        /// What is wrong, in one sentence that says what to do.
+        why: String,
+    },
+}
+
+/// What happens while a catalog is built.
+#[derive(Debug)]
+pub enum CatalogEvent<'e> {
+    /// A model is begun.
+    Begin {
+        /// The model.
+        id: &'e ModelId,
+        /// Its number, from 1.
+        number: usize,
+        /// How many there are.
+        total: usize,
+        /// What will be done with it.
+        action: &'e Action,
+    },
+    /// The device reports from the model's job.
+    Job {
+        /// The model.
+        id: &'e ModelId,
+        /// The event as the job wrote it.
+        event: &'e Value,
+    },
+    /// A model is done.
+    End(&'e ModelOutcome),
+}
+
+/// Why a catalog run could not go on.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// The device as a whole failed.
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// The workspace as a whole failed.
+    #[error(transparent)]
+    Workspace(#[from] WorkspaceError),
+}
+
+/// Carries out a plan. Every model ends with an outcome; after an interruption, or an error that every further model would
+/// meet as well, the rest is reported as not tried.
+///
+/// # Errors
+/// [`CatalogError`] where not even the first model could be begun.
+pub fn compile_catalog(
+    workspace: &Workspace,
+    device: &dyn Device,
+    plan: Vec<PlannedModel>,
+    options: &CatalogOptions,
+    (progress, cancel): (&dyn Progress, &AtomicBool),
+    on_event: &mut dyn FnMut(CatalogEvent<'_>),
+) -> Result<RunSummary, CatalogError> {
+    let began = Instant::now();
+    let builds: Vec<_> = plan
+        .iter()
+        .filter_map(|planned| match &planned.action {
+            Action::Build { job, .. } => Some(job.name.clone()),
+            _ => None,
+        })
+        .collect();
+    let reservation = if builds.is_empty() { None } else { Some(device.reserve("rebuild compile")?) };
+    if reservation.is_some() {
+        sweep_jobs(device, &builds)?;
+    }
+    let total = plan.len();
+    let mut outcomes: Vec<ModelOutcome> = Vec::with_capacity(total);
+    let mut stop: Option<String> = None;
+    for (index, planned) in plan.into_iter().enumerate() {
+        let id = planned.model.id.clone();
+        if cancel.load(Ordering::Relaxed) {
+            stop.get_or_insert_with(|| "interrupted".to_owned());
+        }
+        if let Some(why) = &stop {
+            outcomes.push(ModelOutcome::not_tried(id, why.clone()));
+            continue;
+        }
+        on_event(CatalogEvent::Begin { id: &id, number: index + 1, total, action: &planned.action });
+        let watch = Watch { cancel, progress };
+        let started = Instant::now();
+        let result = build::process(workspace, device, &planned, options, &watch, &mut |event| {
+            on_event(CatalogEvent::Job { id: &id, event });
+        });
+        let mut outcome = build::concluded(workspace, &planned, result);
+        outcome.seconds = started.elapsed().as_secs_f64();
+        if outcome.stops_run {
+            stop = outcome.error.clone();
+        }
+        on_event(CatalogEvent::End(&outcome));
+        outcomes.push(outcome);
+    }
+    Ok(RunSummary {
+        device: device.name().to_owned(),
+        target: options.target,
+        interrupted: cancel.load(Ordering::Relaxed),
+        seconds: began.elapsed().as_secs_f64(),
+        models: outcomes,
+    })
+}
+
+#[cfg(test)]
+mod tests;
