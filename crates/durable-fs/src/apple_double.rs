@@ -63,13 +63,24 @@ pub(crate) fn all_names(dir: &Utf8Path) -> Result<Vec<String>, FsError> {
     Ok(names)
 }
 
-/// Removes the sidecars in `dir` (by name and magic; a `._` file with other content stays) and returns what was removed.
+/// Names of the sidecars in `dir` (by name), sorted. A missing directory has none.
+///
+/// # Errors
+/// [`FsError::Io`] where the directory cannot be listed.
+pub fn list_apple_doubles(dir: &Utf8Path) -> Result<Vec<String>, FsError> {
+    let mut names = all_names(dir)?;
+    names.retain(|name| is_apple_double_name(name));
+    names.sort();
+    Ok(names)
+}
+
+/// Removes the sidecars in `dir` (by name) and returns what was removed.
 ///
 /// # Errors
 /// [`FsError::Io`] where the directory cannot be listed or a sidecar cannot be removed.
 pub fn remove_apple_doubles(dir: &Utf8Path) -> Result<Vec<Utf8PathBuf>, FsError> {
     let mut removed = Vec::new();
-    for name in all_names(dir)?.into_iter().filter(|name| is_apple_double_name(name)) {
+    for name in list_apple_doubles(dir)? {
         let path = dir.join(name);
         fs::remove_file(&path).map_err(FsError::io("remove the sidecar", &path))?;
         removed.push(path);
@@ -99,6 +110,7 @@ mod tests {
         assert!(!is_apple_double(&dir.join("a.onnx")).unwrap());
         assert!(!is_apple_double(&dir.join("short")).unwrap());
         assert_eq!(list_dir(dir).unwrap(), ["a.onnx", "copied", "short"]);
+        assert_eq!(list_apple_doubles(dir).unwrap(), ["._a.onnx"]);
         assert_eq!(remove_apple_doubles(dir).unwrap(), [dir.join("._a.onnx")]);
         assert!(list_dir(&dir.join("missing")).unwrap().is_empty());
     }

@@ -127,10 +127,14 @@ impl Default for ThreadedHasher {
 impl ThreadedHasher {
     /// Starts the hashing thread.
     pub fn new() -> Self {
+        Self::continuing(Sha256::new(), 0)
+    }
+
+    /// Starts the hashing thread after `len` bytes that `hash` has already taken in.
+    pub fn continuing(mut hash: Sha256, len: u64) -> Self {
         let (full, work) = sync_channel::<Vec<u8>>(QUEUED_BLOCKS);
         let (give_back, empty) = sync_channel::<Vec<u8>>(QUEUED_BLOCKS + 1);
         let thread = std::thread::spawn(move || {
-            let mut hash = Sha256::new();
             for mut block in work {
                 hash.update(&block);
                 block.clear();
@@ -144,7 +148,7 @@ impl ThreadedHasher {
             empty,
             current: Vec::with_capacity(BLOCK),
             spare: QUEUED_BLOCKS,
-            len: 0,
+            len,
             thread: Some(thread),
         }
     }

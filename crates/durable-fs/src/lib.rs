@@ -17,7 +17,8 @@ mod progress;
 mod sync;
 
 pub use apple_double::{
-    APPLE_DOUBLE_MAGIC, is_apple_double, is_apple_double_name, list_dir, remove_apple_doubles,
+    APPLE_DOUBLE_MAGIC, is_apple_double, is_apple_double_name, list_apple_doubles, list_dir,
+    remove_apple_doubles,
 };
 pub use atomic_file::{
     AtomicFile, Expected, StagedFile, Written, place_file, sweep_temporaries, write_atomic, write_json,
