@@ -41,7 +41,7 @@ struct Compiled {
 fn compiled() -> Option<&'static Compiled> {
     static SHARED: OnceLock<Compiled> = OnceLock::new();
     let python = PythonEnvironment::find_or_skip()?;
-    Some(SHARED.get_or_init(|| compile_catalog(python).unwrap()))
+    Some(SHARED.get_or_init(|| compile_catalog(python).unwrap_or_else(|error| panic!("{error:#}"))))
 }
 
 fn compile_catalog(python: PythonEnvironment) -> Result<Compiled> {
