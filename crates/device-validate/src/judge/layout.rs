@@ -1,0 +1,50 @@
+//! Whether the outputs are those that the runtime reads.
+
+use model_catalog::{PolicyKey, SliceError};
+
+use super::{CONTROL_OUTPUTS, REQUIRED_OUTPUTS};
+use crate::{Check, Recording, Verdict, recording::Slice};
+
+pub(super) fn judge(
+    recording: &Recording,
+    slices: &[Slice],
+    bad: &[(PolicyKey, String, SliceError)],
+) -> Vec<Verdict> {
+    let mut found = Vec::new();
+    let has = |name: &str| slices.iter().any(|slice| slice.name == name && !slice.range.is_empty());
+    for name in REQUIRED_OUTPUTS.iter().filter(|name| !has(name)) {
+        found.push(Verdict {
+            slice: Some((*name).to_owned()),
+            ..Verdict::failure(Check::Missing, "the required output is missing")
+        });
+    }
+    if !CONTROL_OUTPUTS.iter().any(|name| has(name)) {
+        let text = format!("no output controls the car: one of {} is needed", CONTROL_OUTPUTS.join(", "));
+        found.push(Verdict::failure(Check::NoControl, text));
+    }
+    found.extend(bad.iter().map(|(output, name, error)| {
+        Verdict::failure(Check::Layout, error.to_string()).in_slice(*output, name)
+    }));
+    let expected = recording.model_type.metadata_keys();
+    for run in &recording.cameras {
+        for key in expected {
+            let text = match (run.outputs.get(key), recording.metadata.get(key)) {
+                (None, _) => format!("the artifact gave no output {key}"),
+                (_, None) => format!("the artifact has no metadata of {key}"),
+                (Some(series), Some(_)) if series.steps() == 0 => format!("output {key} has no step"),
+                (Some(series), Some(metadata)) => match metadata.output_width() {
+                    Some(width) if width != series.width() as u64 => {
+                        format!("output {key} is {} wide; its metadata says {width}", series.width())
+                    }
+                    _ => continue,
+                },
+            };
+            found
+                .push(Verdict { output: Some(*key), ..Verdict::failure(Check::Layout, text) }.on(run.camera));
+        }
+    }
+    if recording.cameras.is_empty() {
+        found.push(Verdict::failure(Check::Layout, "no camera was run"));
+    }
+    found
+}

@@ -1,0 +1,70 @@
+//! The judge: verdicts from a recording, without a device.
+
+mod layout;
+mod values;
+
+use model_catalog::PolicyKey;
+
+use crate::{Check, Recording, Severity, Verdict, recording::Slice};
+
+/// Outputs that every driving model must have.
+pub const REQUIRED_OUTPUTS: [&str; 7] =
+    ["plan", "lane_lines", "lane_lines_prob", "road_edges", "lead", "lead_prob", "pose"];
+/// Outputs of which one must be there to control the car.
+pub(crate) const CONTROL_OUTPUTS: [&str; 3] = ["action", "desired_curvature", "plan"];
+
+/// What a recording shows.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Judgement {
+    /// Every finding, the worst first.
+    pub verdicts: Vec<Verdict>,
+    /// Name, output and width of each slice, in the artifact's order; of two slices of one name the one that the runtime
+    /// takes, the last.
+    pub sizes: Vec<(String, PolicyKey, usize)>,
+    /// Whether an output that controls the car is there.
+    pub has_control_output: bool,
+}
+
+impl Judgement {
+    /// Whether nothing fails the artifact.
+    pub fn passed(&self) -> bool {
+        self.verdicts.iter().all(|verdict| verdict.severity == Severity::Warning)
+    }
+
+    /// Names of the slices with a finding of this kind, sorted, each once.
+    pub fn slices_with(&self, check: Check) -> Vec<String> {
+        let found = self.verdicts.iter().filter(|verdict| verdict.check == check);
+        let names: std::collections::BTreeSet<_> =
+            found.filter_map(|verdict| verdict.slice.clone()).collect();
+        names.into_iter().collect()
+    }
+}
+
+/// Judges one recording.
+pub fn judge(recording: &Recording) -> Judgement {
+    let (slices, bad) = recording.slices();
+    let mut verdicts = layout::judge(recording, &slices, &bad);
+    for run in &recording.cameras {
+        for slice in slices.iter().filter(|slice| !is_padding(slice)) {
+            verdicts.extend(values::judge(run, slice));
+        }
+        verdicts.extend(values::duplicates(run, &slices));
+    }
+    verdicts.sort_by(|a, b| b.severity.cmp(&a.severity).then(a.check.cmp(&b.check)));
+    let mut sizes: Vec<(String, PolicyKey, usize)> = Vec::new();
+    for slice in &slices {
+        sizes.retain(|(name, ..)| *name != slice.name);
+        sizes.push((slice.name.clone(), slice.output, slice.range.len()));
+    }
+    let has_control_output =
+        CONTROL_OUTPUTS.iter().any(|name| slices.iter().any(|slice| slice.name == *name));
+    Judgement { verdicts, sizes, has_control_output }
+}
+
+/// Padding says nothing: it may be constant, and in some models it covers the whole output.
+pub(crate) fn is_padding(slice: &Slice) -> bool {
+    slice.name == "pad" || slice.range.is_empty()
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

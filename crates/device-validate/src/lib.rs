@@ -1,0 +1,22 @@
+//! Proof that an artifact drives sensibly: it is run over synthetic frames as the runtime would run it, and what comes out
+//! is judged.
+//!
+//! A compile that succeeded is not a model that works. The device loads the *file* in a fresh process and leaves raw
+//! outputs ([`Recording`]); everything that is concluded from them is concluded here, as typed verdicts
+//! ([`judge`]) that name the slice, the index and the value. What can go wrong: a backend that is silently wrong, weights
+//! that were cut off, state that is ignored, a camera warp of another camera, and a judge that passes what it did not see;
+//! so a check that could not be made is a verdict, too.
+
+mod error;
+mod judge;
+mod recording;
+mod run;
+mod validate;
+mod verdict;
+
+pub use error::ValidateError;
+pub use judge::{Judgement, REQUIRED_OUTPUTS, judge};
+pub use recording::{CameraRun, Recording, Series};
+pub use run::{RunPlan, fetch_recording, run_request};
+pub use validate::{ValidateOptions, Validated, validate_model};
+pub use verdict::{Check, Severity, Verdict};

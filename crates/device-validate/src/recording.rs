@@ -1,0 +1,129 @@
+//! The raw outputs of a run, in memory: some hundred kilobytes a camera.
+
+use std::collections::BTreeMap;
+
+use model_catalog::{BehaviorVersion, Camera, ModelMetadata, ModelType, PolicyKey, SliceError};
+
+/// One output over all steps: `steps` rows of `width` values.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Series {
+    width: usize,
+    values: Vec<f32>,
+}
+
+impl Series {
+    /// The series of rows `width` wide; `None` where the values are not whole rows.
+    pub fn new(width: usize, values: Vec<f32>) -> Option<Self> {
+        (width > 0 && values.len().is_multiple_of(width)).then_some(Self { width, values })
+    }
+
+    /// The series in little-endian float32 bytes.
+    pub fn from_bytes(width: usize, bytes: &[u8]) -> Option<Self> {
+        if !bytes.len().is_multiple_of(4) {
+            return None;
+        }
+        let value = |four: &[u8]| f32::from_le_bytes([four[0], four[1], four[2], four[3]]);
+        Self::new(width, bytes.chunks_exact(4).map(value).collect())
+    }
+
+    /// Values in a row.
+    pub const fn width(&self) -> usize {
+        self.width
+    }
+
+    /// Rows.
+    pub const fn steps(&self) -> usize {
+        self.values.len() / self.width
+    }
+
+    /// The values of a step.
+    pub fn row(&self, step: usize) -> &[f32] {
+        &self.values[step * self.width..(step + 1) * self.width]
+    }
+
+    /// All rows.
+    pub fn rows(&self) -> impl Iterator<Item = &[f32]> {
+        self.values.chunks_exact(self.width)
+    }
+
+    /// The values of a step, to be changed: tests plant faults.
+    #[cfg(test)]
+    pub(crate) fn row_mut(&mut self, step: usize) -> &mut [f32] {
+        &mut self.values[step * self.width..(step + 1) * self.width]
+    }
+}
+
+/// What one camera's run left.
+#[derive(Debug, Clone, PartialEq)]
+pub struct CameraRun {
+    /// The camera.
+    pub camera: Camera,
+    /// Output of each model inside the artifact.
+    pub outputs: BTreeMap<PolicyKey, Series>,
+    /// Seconds of each step.
+    pub step_seconds: Vec<f64>,
+}
+
+/// What one run of an artifact left.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recording {
+    /// The artifact's type.
+    pub model_type: ModelType,
+    /// Its policies in the order of their outputs; empty for a supercombo.
+    pub policy_order: Vec<PolicyKey>,
+    /// The behaviour version that it carries.
+    pub behavior_version: Option<BehaviorVersion>,
+    /// Metadata of each model inside it.
+    pub metadata: BTreeMap<PolicyKey, ModelMetadata>,
+    /// Names of the inputs that are packed for each step, in their order.
+    pub parsed_inputs: Vec<String>,
+    /// Seconds that loading took.
+    pub load_seconds: f64,
+    /// Largest resident size of the process in bytes, where the device says it.
+    pub peak_bytes: Option<u64>,
+    /// Each camera's run.
+    pub cameras: Vec<CameraRun>,
+}
+
+/// A named slice of a model's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Slice {
+    pub(crate) output: PolicyKey,
+    pub(crate) name: String,
+    pub(crate) range: std::ops::Range<usize>,
+}
+
+impl Recording {
+    /// Every slice that fits its output, in the artifact's order, and those that do not with why.
+    pub(crate) fn slices(&self) -> (Vec<Slice>, Vec<(PolicyKey, String, SliceError)>) {
+        let (mut good, mut bad) = (Vec::new(), Vec::new());
+        for (&output, metadata) in &self.metadata {
+            let width = self.width(output).unwrap_or_default();
+            for (name, slice) in &metadata.output_slices {
+                match slice.resolve(width as u64) {
+                    Ok(range) => {
+                        let range = range.start as usize..range.end as usize;
+                        good.push(Slice { output, name: name.clone(), range });
+                    }
+                    Err(error) => bad.push((output, name.clone(), error)),
+                }
+            }
+        }
+        (good, bad)
+    }
+
+    /// The width of an output as it was recorded.
+    pub(crate) fn width(&self, output: PolicyKey) -> Option<usize> {
+        self.cameras.iter().find_map(|run| run.outputs.get(&output)).map(Series::width)
+    }
+}
+
+impl CameraRun {
+    /// The rows of a slice.
+    pub(crate) fn rows<'r>(&'r self, slice: &'r Slice) -> impl Iterator<Item = &'r [f32]> {
+        self.outputs
+            .get(&slice.output)
+            .into_iter()
+            .flat_map(|series| series.rows().map(|row| &row[slice.range.start..slice.range.end]))
+    }
+}

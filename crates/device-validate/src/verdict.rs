@@ -1,0 +1,144 @@
+//! What a judge found, as data.
+
+use std::fmt;
+
+use model_catalog::{Camera, PolicyKey};
+use serde::{Deserialize, Serialize};
+
+/// How much a verdict weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Severity {
+    /// Looked at by a person; the artifact passes.
+    Warning,
+    /// The artifact does not pass.
+    Failure,
+}
+
+/// What was checked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Check {
+    /// A required output is absent.
+    Missing,
+    /// No output controls the car.
+    NoControl,
+    /// A slice does not fit its output, or an output has another width than its model says.
+    Layout,
+    /// A value is infinite or not a number.
+    NonFinite,
+    /// Every value of a slice is zero.
+    AllZero,
+    /// A slice ends in zeros: weights or an output buffer were cut off.
+    ZeroTail,
+    /// A slice has the same values for different frames.
+    Constant,
+    /// Two slices of different meaning have the same values.
+    Duplicate,
+}
+
+impl Check {
+    /// The word in records.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Missing => "missing",
+            Self::NoControl => "no_control",
+            Self::Layout => "layout",
+            Self::NonFinite => "non_finite",
+            Self::AllZero => "all_zero",
+            Self::ZeroTail => "zero_tail",
+            Self::Constant => "constant",
+            Self::Duplicate => "duplicate",
+        }
+    }
+}
+
+/// One finding.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Verdict {
+    /// What was checked.
+    pub check: Check,
+    /// How much it weighs.
+    pub severity: Severity,
+    /// The camera, where it matters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub camera: Option<Camera>,
+    /// The model inside the artifact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output: Option<PolicyKey>,
+    /// The slice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slice: Option<String>,
+    /// The step, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step: Option<usize>,
+    /// The index in the slice, from 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<usize>,
+    /// The value, where it is a number that JSON can write.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<f64>,
+    /// What was found, in one sentence.
+    pub text: String,
+}
+
+impl Verdict {
+    /// A finding that fails the artifact.
+    pub fn failure(check: Check, text: impl Into<String>) -> Self {
+        Self {
+            check,
+            severity: Severity::Failure,
+            camera: None,
+            output: None,
+            slice: None,
+            step: None,
+            index: None,
+            value: None,
+            text: text.into(),
+        }
+    }
+
+    /// A finding that a person should look at.
+    pub fn warning(check: Check, text: impl Into<String>) -> Self {
+        Self { severity: Severity::Warning, ..Self::failure(check, text) }
+    }
+
+    /// Says in which slice of which output it was found.
+    #[must_use]
+    pub fn in_slice(mut self, output: PolicyKey, slice: &str) -> Self {
+        self.output = Some(output);
+        self.slice = Some(slice.to_owned());
+        self
+    }
+
+    /// Says on which camera it was found.
+    #[must_use]
+    pub fn on(mut self, camera: Camera) -> Self {
+        self.camera = Some(camera);
+        self
+    }
+
+    /// Says at which step, index and value it was found.
+    #[must_use]
+    pub fn at(mut self, step: usize, index: usize, value: f32) -> Self {
+        self.step = Some(step);
+        self.index = Some(index);
+        self.value = value.is_finite().then_some(f64::from(value));
+        self
+    }
+}
+
+impl fmt::Display for Verdict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(slice) = &self.slice {
+            write!(f, "{slice}: ")?;
+        }
+        f.write_str(&self.text)?;
+        match (self.camera, self.step) {
+            (Some(camera), Some(step)) => write!(f, " ({camera}, step {step})"),
+            (Some(camera), None) => write!(f, " ({camera})"),
+            (None, Some(step)) => write!(f, " (step {step})"),
+            (None, None) => Ok(()),
+        }
+    }
+}
