@@ -23,7 +23,7 @@ pub struct Arguments {
 pub struct Environment {
     /// The environment's interpreter.
     pub python: Utf8PathBuf,
-    /// The C compiler that tinygrad is to use where `clang` is not its name here.
+    /// What tinygrad must be told as `CC`, where its own choice is not a clang.
     pub clang: Option<String>,
 }
 
@@ -31,5 +31,5 @@ pub struct Environment {
 pub fn run(arguments: &Arguments) -> Result<Environment> {
     tools::provide(arguments.tests)?;
     let python = python::provide()?;
-    Ok(Environment { python, clang: tools::versioned_clang() })
+    Ok(Environment { python, clang: tools::clang_for_tinygrad() })
 }

@@ -93,12 +93,18 @@ pub fn provide_python_venv() -> Result<()> {
     apt_install(&["python3-venv"])
 }
 
-/// The name that tinygrad must be told where clang exists only under a versioned name.
-pub fn versioned_clang() -> Option<String> {
-    if env::var_os("CC").is_some() || find_program("clang").is_some() {
+/// What tinygrad must be told as `CC`: nothing where its own choice (`CC`, else `clang`) is a clang that is here, otherwise
+/// the first clang in PATH, whose name may be a versioned one.
+pub fn clang_for_tinygrad() -> Option<String> {
+    let own_choice = env::var("CC").unwrap_or_else(|_| "clang".to_owned());
+    if is_clang(&own_choice) {
         return None;
     }
     CLANG.iter().find(|name| find_program(name).is_some()).map(|name| (*name).to_owned())
+}
+
+fn is_clang(program: &str) -> bool {
+    program.contains("clang") && find_program(program).is_some()
 }
 
 impl Tool {
