@@ -11,6 +11,7 @@ mod history;
 mod measure;
 mod onnx;
 mod outcome;
+mod processes;
 mod scenario;
 mod skip;
 
@@ -19,7 +20,9 @@ pub use digest::{sha256_bytes, sha256_file};
 pub use environment::PythonEnvironment;
 pub use history::{Blob, History};
 pub use measure::{Measured, Measurer};
+pub use nix::sys::signal::Signal;
 pub use onnx::{OnnxKind, OnnxRequest, onnx_fixture};
 pub use outcome::{Outcome, run};
+pub use processes::{processes_with, send_signal, wait_for};
 pub use scenario::{ModelSource, Scenario, ScenarioModel};
 pub use skip::{is_root, report_skip, thorough};
