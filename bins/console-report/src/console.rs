@@ -78,6 +78,11 @@ impl Console {
         }
     }
 
+    /// Replaces the label of the innermost work where it is drawn as a bar.
+    pub fn relabel(&self, label: &str) {
+        self.work.with(|stack| stack.last().map(|work| work.relabel(label)));
+    }
+
     /// An event on stderr, in JSON mode only.
     pub fn event(&self, event: &impl Serialize) {
         if let (Mode::Json, Ok(line)) = (self.mode, serde_json::to_string(event)) {

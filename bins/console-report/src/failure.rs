@@ -33,10 +33,18 @@ impl Failure {
         self
     }
 
-    /// Takes the reason from an error; its sources are kept for `-v`.
+    /// Takes the reason from an error; its sources are kept for `-v`. The project's errors end with what to do next behind
+    /// the last semicolon; that part becomes the advice unless another is given.
     #[must_use]
     pub fn because(mut self, error: &(dyn Error + 'static)) -> Self {
-        self.why = Some(error.to_string());
+        let message = error.to_string();
+        match message.rsplit_once("; ").filter(|(_, advice)| !advice.contains('\n')) {
+            Some((why, advice)) => {
+                self.why = Some(why.to_owned());
+                self.todo.get_or_insert_with(|| advice.to_owned());
+            }
+            None => self.why = Some(message),
+        }
         let mut cause = error.source();
         while let Some(error) = cause {
             self.chain.push(error.to_string());
@@ -100,6 +108,10 @@ mod tests {
             "error: model rdf2 was not compiled\n  why: an error occurred when formatting an argument\n   do: run again"
         );
         assert_eq!(serde_json::to_value(&failure).unwrap()["do"], "run again");
+        let cause = std::io::Error::other("a is locked; wait for it");
+        let failure = Failure::new(Exit::Environment, "x").because(&cause);
+        assert_eq!(failure.lines(false), "error: x\n  why: a is locked\n   do: wait for it");
+        assert!(failure.advice("other").lines(false).ends_with("do: other"));
         let text = Failure::new(Exit::Usage, "x").why("a\nb").lines(true);
         assert_eq!(text, "error: x\n  why: a\n       b");
     }

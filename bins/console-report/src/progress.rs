@@ -46,6 +46,12 @@ impl Work {
         Self { label: label.to_owned(), total, done: 0, began, last_line: began, bar }
     }
 
+    pub(crate) fn relabel(&self, label: &str) {
+        if let Some(bar) = &self.bar {
+            bar.set_message(label.to_owned());
+        }
+    }
+
     /// Counts, and returns the plain text of a sign of life where one is due.
     pub(crate) fn advance(&mut self, amount: u64) -> Option<String> {
         self.done += amount;

@@ -63,6 +63,8 @@ pub enum Subcommand {
     Join(JoinArgs),
     /// Say which version this is, as JSON
     About,
+    /// Serve a host that has logged in to this device (used by `rebuild`)
+    Serve,
 }
 
 /// `models job`.

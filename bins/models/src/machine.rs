@@ -21,7 +21,8 @@ pub fn variables() -> BTreeMap<String, String> {
         .collect()
 }
 
-fn this_program() -> Option<Utf8PathBuf> {
+/// Where this program is.
+pub fn this_program() -> Option<Utf8PathBuf> {
     Utf8PathBuf::from_path_buf(std::env::current_exe().ok()?).ok()
 }
 

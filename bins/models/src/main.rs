@@ -25,6 +25,7 @@ fn run(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Some(Subcommand::Job(args)) => command::job::run(args, &cli.compile, console),
         Some(Subcommand::Join(args)) => command::join::run(args, console),
         Some(Subcommand::About) => command::about::run(console),
+        Some(Subcommand::Serve) => command::serve::run(&cli.compile),
         None if cli.compile.list => command::list::run(&cli.compile, console),
         None if cli.compile.split_artifact.is_some() => command::split::run(&cli.compile, console),
         None => command::compile::run(&cli.compile, console),

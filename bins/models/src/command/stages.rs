@@ -1,47 +1,57 @@
 //! Stages of a compile as progress.
 
-use console_report::Console;
+use console_report::{Console, Mode, seconds_text};
 use durable_fs::Progress;
 use tinygrad_compile::{
     CompileEvent,
     driver::{DriverEvent, StageState},
 };
 
-/// Shows each stage while it goes on; what a failure left open is closed when this is dropped.
+/// A stage shorter than this leaves no line.
+const WORTH_A_LINE: f64 = 0.5;
+
+/// Shows the operation that goes on (stages of one may overlap) and leaves a line for each stage that took its time.
 pub struct Stages<'c> {
     console: &'c Console,
-    open: usize,
+    op: Option<&'static str>,
 }
 
 impl<'c> Stages<'c> {
     /// Shows on `console`.
     pub fn new(console: &'c Console) -> Self {
-        Self { console, open: 0 }
+        Self { console, op: None }
     }
 
     /// Shows an event.
     pub fn show(&mut self, event: &CompileEvent) {
         self.console.event(event);
-        let DriverEvent::Stage { stage, state, .. } = &event.event else { return };
-        match state {
-            StageState::Start => {
-                let label = if stage == event.op { stage.clone() } else { format!("{}: {stage}", event.op) };
-                self.console.begin(&label, None);
-                self.open += 1;
+        if self.op != Some(event.op) {
+            self.close();
+            self.console.begin(event.op, None);
+            self.op = Some(event.op);
+        }
+        let DriverEvent::Stage { stage, state, seconds, .. } = &event.event else { return };
+        let label = if stage == event.op { stage.clone() } else { format!("{}: {stage}", event.op) };
+        match (state, seconds) {
+            (StageState::Start, _) => self.console.relabel(&label),
+            (StageState::End, Some(seconds))
+                if *seconds >= WORTH_A_LINE && self.console.mode() == Mode::Plain =>
+            {
+                self.console.note(&format!("{label} ({})", seconds_text(*seconds)));
             }
-            StageState::End if self.open > 0 => {
-                self.console.end();
-                self.open -= 1;
-            }
-            StageState::End => {}
+            (StageState::End, _) => {}
+        }
+    }
+
+    fn close(&mut self) {
+        if self.op.take().is_some() {
+            self.console.end();
         }
     }
 }
 
 impl Drop for Stages<'_> {
     fn drop(&mut self) {
-        for _ in 0..self.open {
-            self.console.end();
-        }
+        self.close();
     }
 }

@@ -137,8 +137,10 @@ impl FailureKind {
                 "export the model without this operator, or compile with a tinygrad that has it"
             }
             Self::ShapeMismatch | Self::SliceWidth => "check that all files are of one export of the model",
-            Self::NonFinite | Self::ReplayMismatch | Self::InputIgnored | Self::RoundTripMismatch => {
-                "the artifact was refused by its proof and not kept; try another tinygrad revision, the log has the details"
+            Self::NonFinite => "check the export: the model itself computes values that are not finite",
+            Self::InputIgnored => "check the export: an output that no input reaches is of no use",
+            Self::ReplayMismatch | Self::RoundTripMismatch => {
+                "the artifact was refused by its proof and not kept: try another tinygrad revision"
             }
             Self::ArtifactUnreadable => "compile the model again with the tinygrad that will load it",
             Self::OutOfMemory => "close other programs or compile on a machine with more memory",

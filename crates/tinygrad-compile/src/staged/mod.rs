@@ -212,15 +212,20 @@ fn stem_of(path: &Utf8Path) -> &str {
     path.file_stem().unwrap_or_default()
 }
 
-/// The ONNX files in `dir`, sorted, without macOS sidecars (by name, and by content where one was copied).
+/// The ONNX files in `dir`, sorted, without macOS sidecars (by name, and by content where one was copied). A link to a file
+/// counts as the file.
 fn onnx_files(dir: &Utf8Path) -> Result<Vec<Utf8PathBuf>, FsError> {
     let mut paths = Vec::new();
-    for name in durable_fs::list_dir(dir)? {
-        let path = dir.join(name);
-        if path.extension() == Some("onnx") && !durable_fs::is_apple_double(&path)? {
-            paths.push(path);
+    for entry in dir.read_dir_utf8().map_err(FsError::io("list", dir))? {
+        // A name that is not UTF-8 is that of no model.
+        let Ok(entry) = entry else { continue };
+        let (name, path) = (entry.file_name(), entry.path());
+        let is_onnx = path.extension() == Some("onnx") && !name.starts_with('.') && path.is_file();
+        if is_onnx && !durable_fs::is_apple_double(path)? {
+            paths.push(path.to_owned());
         }
     }
+    paths.sort();
     Ok(paths)
 }
 

@@ -1,0 +1,27 @@
+//! `models serve`: the device's side of a host's connection, over standard input and output.
+
+use camino::Utf8PathBuf;
+use console_report::{Exit, Failure};
+use remote_compile::serve::{ServeOptions, serve};
+
+use crate::{arguments::CompileArgs, machine};
+
+/// Directory of jobs, beside this program.
+const JOBS: &str = "jobs";
+/// Where the device keeps its parameters, and the volatile ones.
+const PARAMS: [&str; 2] = ["/data/params/d", "/dev/shm/params/d"];
+
+/// Serves until the host ends the connection.
+pub fn run(args: &CompileArgs) -> Result<(), Failure> {
+    let failure = || Failure::new(Exit::Environment, "this device does not serve");
+    let models = machine::this_program().ok_or_else(|| failure().why("the name of this program is not known"))?;
+    let root = models.parent().map(Utf8PathBuf::from).unwrap_or_default();
+    let options = ServeOptions {
+        jobs_dir: root.join(JOBS),
+        models,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        openpilot: args.root(),
+        params_dirs: PARAMS.map(Utf8PathBuf::from).to_vec(),
+    };
+    serve(std::io::stdin(), std::io::stdout(), options).map_err(|error| failure().because(&error))
+}
