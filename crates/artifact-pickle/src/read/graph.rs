@@ -283,6 +283,15 @@ impl Graph {
         self.objects.iter().map(Self::object_of)
     }
 
+    /// Every member of every container, once for each place.
+    pub(crate) fn members(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let extras = self.objects.iter().filter_map(|object| object.extra.as_deref());
+        let added =
+            extras.flat_map(|e| e.items.iter().copied().chain(e.pairs.iter().flat_map(|(k, v)| [*k, *v])));
+        let keyed = self.dicts.iter().flatten().flat_map(|(key, value)| [*key, *value]);
+        self.edges.iter().copied().chain(self.sequences.iter().flatten().copied()).chain(keyed).chain(added)
+    }
+
     /// Every payload, in stream order.
     #[must_use]
     pub fn payloads(&self) -> &[Payload] {
