@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import pickle
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
+from canonical import IN_BAND_BUFFER, Chunk, Container, Graph, Pickled, Writer, contents, placed, without_contents
 from events import DriverError
-from opcodes import MARK, SETITEMS, STOP, Section, key_of_two
 from request import Camera, CompileRequest
 
 FORMAT_VERSION = 1
@@ -17,10 +17,8 @@ PLAIN_PROTOCOL, OUT_OF_BAND_PROTOCOL = 4, 5
 WARP_KEYS = ("tfm", "big_tfm")
 QUEUE_KEYS = ("img_q", "big_img_q")
 STATE_KEYS = ("feat_q", "desire_q", "packed_npy_inputs")
-
-
-def protocol_of(out_of_band: bool) -> int:
-    return OUT_OF_BAND_PROTOCOL if out_of_band else PLAIN_PROTOCOL
+NEXT_BUFFER = b"\x97"
+BufferSource = Callable[[], Any]
 
 
 def head(request: CompileRequest, frame_skip: int, run_policy: Any) -> dict[str, Any]:
@@ -41,68 +39,76 @@ def head(request: CompileRequest, frame_skip: int, run_policy: Any) -> dict[str,
     return out
 
 
-def _warp_items(base: int, warps: dict[Camera, Section]) -> bytes:
-    """The camera warps as the second and last batch of the dict's items."""
-    out = bytearray()
-    for camera, code in warps.items():
-        out += key_of_two(camera) + code.placed(base)
-        base += code.memo
-    return bytes(out) + bytes([SETITEMS, STOP])
+def _two_numbers(pair: tuple[int, int]) -> bytes:
+    return struct.pack("<BIBIB", ord("J"), pair[0], ord("J"), pair[1], 0x86)
 
 
-def _dump_head(out: BinaryIO, values: dict[str, Any], protocol: int, on_buffer: Callable[[Any], None] | None) -> int:
-    """Pickles the first items; the final STOP becomes the MARK of the next batch. Gives the memo entries made."""
-    pickler = pickle.Pickler(out, protocol, buffer_callback=on_buffer) if on_buffer else pickle.Pickler(out, protocol)
-    pickler.dump(values)
-    out.seek(-1, os.SEEK_END)
-    assert protocol >= 4
-    out.write(bytes([MARK]))
-    return len(pickler.memo.copy())
+def _dict_of(values: dict[str, Any], warps: dict[Camera, Pickled]) -> tuple[list[Chunk], list[BufferSource]]:
+    """Opcodes of the whole dict: the head's items, then the camera warps as sections moved behind its memo."""
+    stream, buffers = without_contents(values)
+    graph = Graph(stream)
+    root = graph.nodes[graph.root]
+    assert isinstance(root, Container)
+    writer = Writer(graph)
+    for number in root.items:
+        writer.write(number)
+    chunks: list[Chunk] = [b"}(", *writer.chunks()]
+    sources: list[BufferSource] = [lambda b=b: contents(b) for b in buffers]
+    base = len(writer.memo)
+    for camera, pickled in warps.items():
+        first = len(sources)
+        chunks.append(_two_numbers(camera))
+        chunks += [c + first if isinstance(c, int) else c for c in placed(pickled.section, base)]
+        sources += pickled.buffers
+        base += pickled.section.memo
+    return [*chunks, b"u"], sources
 
 
-def write_plain(path: str, values: dict[str, Any], warps: dict[Camera, Section]) -> None:
-    with open(path, "wb") as out:
-        base = _dump_head(out, values, PLAIN_PROTOCOL, None)
-        out.write(_warp_items(base, warps))
+def _write_plain(out: BinaryIO, chunks: Iterable[Chunk], sources: list[BufferSource]) -> None:
+    """Buffers stand in the stream as `bytearray(bytes)`, one copied at a time."""
+    out.write(bytes((0x80, PLAIN_PROTOCOL)))
+    for chunk in chunks:
+        if isinstance(chunk, bytes):
+            out.write(chunk)
+            continue
+        data = sources[chunk]()
+        size = struct.pack("<BI", ord("B"), data.nbytes) if data.nbytes < 1 << 31 else struct.pack("<BQ", 0x8E, data.nbytes)
+        out.write(IN_BAND_BUFFER + size)
+        out.write(data)
+        out.write(b"\x85R")
+    out.write(b".")
 
 
-def write_out_of_band(path: str, values: dict[str, Any], warps: dict[Camera, Section]) -> None:
-    """The opcodes' length, the opcodes, then every buffer with its length.
-
-    The values are pickled twice, first for the opcodes and then for the buffers, so that one buffer at a time is copied.
-    """
-    with open(path, "w+b") as out:
-        out.write(struct.pack("<q", 0))
-        base = _dump_head(out, values, OUT_OF_BAND_PROTOCOL, lambda buffer: buffer.release())
-        out.write(_warp_items(base, warps))
-        length = out.tell() - 8
-        pickle.Pickler(_Discard(), OUT_OF_BAND_PROTOCOL, buffer_callback=lambda b: _write_buffer(out, b)).dump(values)
-        out.seek(0)
-        out.write(struct.pack("<q", length))
+def _write_out_of_band(out: BinaryIO, chunks: list[Chunk], sources: list[BufferSource]) -> None:
+    """The opcodes' length, the opcodes, then every buffer with its length, one copied at a time."""
+    code = b"".join(c if isinstance(c, bytes) else NEXT_BUFFER for c in chunks)
+    code = bytes((0x80, OUT_OF_BAND_PROTOCOL)) + code + b"."
+    out.write(struct.pack("<q", len(code)) + code)
+    for number in (c for c in chunks if isinstance(c, int)):
+        data = sources[number]()
+        out.write(struct.pack("<q", data.nbytes))
+        out.write(data)
 
 
-class _Discard:
-    def write(self, data: Any) -> int:
-        return len(data)
-
-
-def _write_buffer(out: BinaryIO, buffer: pickle.PickleBuffer) -> None:
-    raw = buffer.raw()
-    out.write(struct.pack("<q", raw.nbytes))
-    out.write(raw)
-    raw.release()
-    buffer.release()
-
-
-def write(path: str, values: dict[str, Any], warps: dict[Camera, Section], out_of_band: bool) -> int:
-    """Writes an artifact and returns its size; nothing is left of one that could not be finished."""
+def write_chunks(path: str, chunks: list[Chunk], sources: list[BufferSource], out_of_band: bool) -> int:
+    """Writes a pickle and returns its size; nothing is left of one that could not be finished."""
     try:
-        (write_out_of_band if out_of_band else write_plain)(path, values, warps)
+        with open(path, "wb") as out:
+            (_write_out_of_band if out_of_band else _write_plain)(out, chunks, sources)
     except BaseException:
-        if os.path.exists(path):
+        if os.path.isfile(path):
             os.unlink(path)
         raise
     return os.path.getsize(path)
+
+
+def write(path: str, values: dict[str, Any], warps: dict[Camera, Pickled], out_of_band: bool) -> int:
+    return write_chunks(path, *_dict_of(values, warps), out_of_band)
+
+
+def write_jit(path: str, pickled: Pickled) -> int:
+    """A file that holds one jit and nothing else."""
+    return write_chunks(path, list(pickled.section.chunks), pickled.buffers, out_of_band=False)
 
 
 def _buffers(source: BinaryIO) -> Iterator[bytearray]:
@@ -113,19 +119,22 @@ def _buffers(source: BinaryIO) -> Iterator[bytearray]:
         yield data
 
 
-def load(path: str, out_of_band: bool) -> dict[str, Any]:
-    """Loads an artifact with plain `pickle`, which is what the runtime does and what a proof must do."""
+def load_pickle(path: str, out_of_band: bool = False) -> Any:
+    """Loads a file with plain `pickle`, which is what the runtime does and what a proof must do."""
     try:
         with open(path, "rb") as source:
             if not out_of_band:
-                loaded = pickle.load(source)
-            else:
-                (length,) = struct.unpack("<q", source.read(8))
-                loaded = pickle.loads(source.read(length), buffers=_buffers(source))
+                return pickle.load(source)
+            (length,) = struct.unpack("<q", source.read(8))
+            return pickle.loads(source.read(length), buffers=_buffers(source))
     except (MemoryError, KeyboardInterrupt):
         raise
     except Exception as error:
         raise DriverError("artifact_unreadable", f"{path} cannot be loaded: {type(error).__name__}: {error}") from error
+
+
+def load(path: str, out_of_band: bool) -> dict[str, Any]:
+    loaded = load_pickle(path, out_of_band)
     if not isinstance(loaded, dict) or loaded.get("format_version") != FORMAT_VERSION:
         raise DriverError("artifact_unreadable", f"{path} is not an artifact of format version {FORMAT_VERSION}")
     return loaded

@@ -45,9 +45,32 @@ class Call:
     arguments: dict[str, Tensor]
     queues: tuple[str, ...]
     memory: list[Any] = field(default_factory=list)
+    positional: bool = False
+
+    def make(self, function: Any) -> Any:
+        return function(*self.arguments.values()) if self.positional else function(**self.arguments)
 
     def state(self) -> dict[str, np.ndarray]:
         return {name: self.arguments[name].numpy() for name in self.queues}
+
+
+def dm_warp_call(camera: Camera, seed: int) -> Call:
+    """Driver monitoring's warp is called by position, with one frame and one matrix; most of the border is used."""
+    frame = HostFrame.of(random_bytes(seed, 50, Nv12(*camera).size), warp_device())
+    matrix = random_matrix(camera, seed, 51)
+    matrix[:2, :2] *= 0.5
+    return Call({"frame": frame.tensor, "transform": on_device(matrix, "NPY")}, (), [frame, matrix], positional=True)
+
+
+def dm_model_call(shapes: Mapping[str, tuple[int, ...]], seed: int) -> Call:
+    """The image input lives on the device, small inputs are written by the host."""
+    arguments, memory = {}, []
+    for i, (name, shape) in enumerate(shapes.items()):
+        image = "img" in name
+        values = random_values(shape, "uint8" if image else "float32", seed, 60 + i)
+        arguments[name] = on_device(values, policy_device() if image else "NPY")
+        memory.append(values)
+    return Call(arguments, (), memory)
 
 
 class Inputs:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import os
 import platform
+import tempfile
 from typing import Any
 
 import artifact
-from calls import Inputs, warp_device
+from calls import Inputs
+from cameras import camera_name, handle_capture, provide_warps, taken
 from capture import capture, devices, number_buffers_from, programs
 from events import Events
-from frames import Nv12
-from opcodes import Section, section
+from isolate import Crew, Handler, Unit, open_device, parallel_jobs, run_all
 from policies import OnnxModel, PolicyBody, check_policies, check_sources, make_run_policy
 from proof import Proven, hand_over
-from queues import Layout, derive_frame_skip, push, sample_images
-from request import Camera, CompileRequest
-from warp import make_sampling_warp, make_warp
+from queues import Layout, derive_frame_skip
+from request import CompileRequest
 
 
 def plan_layout(request: CompileRequest) -> Layout:
@@ -29,67 +30,53 @@ def plan_layout(request: CompileRequest) -> Layout:
     return layout
 
 
-def warp_body(request: CompileRequest, layout: Layout, camera: Camera) -> Any:
-    frame = Nv12(*camera)
-    if request.pipeline == "policy":
-        return make_warp(frame, warp_device())
-    return make_sampling_warp(frame, warp_device(), layout.frame_skip, push, sample_images)
-
-
-def camera_name(camera: Camera) -> str:
-    return f"{camera[0]}x{camera[1]}"
-
-
-def warp_identity(request: CompileRequest, layout: Layout, camera: Camera) -> str:
-    """All that a camera's warp depends on."""
-    history = (layout.image_queue, layout.frame_skip) if request.pipeline == "warp" else ()
-    return f"warp {camera} {request.pipeline} {history} {warp_device()}"
-
-
 def policy_identity(request: CompileRequest) -> str:
     models = [(m.key, m.sha256, m.metadata.checkpoint, sorted(m.metadata.input_shapes.items())) for m in request.models]
     return f"policy {request.model_type} {request.pipeline} {request.frame_skip} {models}"
 
 
-class Compilation:
-    """One artifact in the making: its parts, their proofs and their facts."""
+def capture_policy(request: CompileRequest, layout: Layout, events: Events) -> tuple[Any, Proven]:
+    number_buffers_from(policy_identity(request))
+    with events.stage("load_onnx") as detail:
+        models = {m.key: OnnxModel(m) for m in request.models}
+        detail["nodes"] = sum(len(m.runner.graph_nodes) for m in models.values())
+    with events.stage("run_policy") as detail:
+        body = make_run_policy(PolicyBody(models, layout), request.pipeline)
+        inputs = Inputs(layout, request.pipeline)
+        jit, proven = capture("run_policy", body, inputs.policy_call, request.seeds, request.tolerance)
+        detail["kernels"] = len(programs(jit))
+    return jit, proven
 
-    def __init__(self, request: CompileRequest, events: Events) -> None:
-        self.request, self.events = request, events
-        self.layout = plan_layout(request)
-        self.inputs = Inputs(self.layout, request.pipeline)
-        self.proofs: list[Proven] = []
-        self.devices: dict[str, list[str]] = {}
-        self.kernels: dict[str, int] = {}
 
-    def note(self, name: str, jit: Any, proven: Proven, detail: dict[str, Any]) -> None:
-        self.proofs.append(proven)
-        self.devices[name], self.kernels[name] = devices(jit), len(programs(jit))
-        detail["kernels"] = self.kernels[name]
+def handle_policy(raw: dict[str, Any], events: Events) -> dict[str, Any]:
+    """The unit that captures the policies, puts the artifact together and hands over the values of its proof."""
+    request = CompileRequest.parse(raw)
+    layout = plan_layout(request)
+    jit, proven = capture_policy(request, layout, events)
+    warps = taken(request, layout, raw["warp_directory"])
+    with events.stage("write") as detail:
+        values = artifact.head(request, layout.frame_skip, jit)
+        size = artifact.write(request.artifact, values, {c: e.pickled for c, e in warps.items()}, request.out_of_band)
+        hand_over(request.handover, [*(e.proven for e in warps.values()), proven])
+        detail["size"] = size
+    facts = {camera_name(c): e.facts for c, e in warps.items()}
+    facts["run_policy"] = {"devices": devices(jit), "kernels": len(programs(jit))}
+    return {**versions(), "devices": {n: f["devices"] for n, f in facts.items()}, "kernels": {n: f["kernels"] for n, f in facts.items()},
+            "seconds": events.seconds, "size": size, "frame_skip": layout.frame_skip}
 
-    def warp(self, camera: Camera) -> Section:
-        name = camera_name(camera)
-        with self.events.stage(f"warp_{name}") as detail:
-            number_buffers_from(warp_identity(self.request, self.layout, camera))
-            jit, proven = capture(name, warp_body(self.request, self.layout, camera),
-                                  lambda seed: self.inputs.warp_call(camera, seed), self.request.seeds, self.request.tolerance)
-            self.note(name, jit, proven, detail)
-            return section(jit, artifact.protocol_of(self.request.out_of_band))
 
-    def policy(self) -> Any:
-        number_buffers_from(policy_identity(self.request))
-        with self.events.stage("load_onnx") as detail:
-            models = {m.key: OnnxModel(m) for m in self.request.models}
-            detail["nodes"] = sum(len(m.runner.graph_nodes) for m in models.values())
-        with self.events.stage("run_policy") as detail:
-            body = make_run_policy(PolicyBody(models, self.layout), self.request.pipeline)
-            jit, proven = capture("run_policy", body, self.inputs.policy_call, self.request.seeds, self.request.tolerance)
-            self.note("run_policy", jit, proven, detail)
-        return jit
+def handle_warp(raw: dict[str, Any], events: Events) -> dict[str, Any]:
+    request = CompileRequest.parse(raw)
+    return handle_capture(raw, events, plan_layout(request), request)
 
-    def result(self, size: int) -> dict[str, Any]:
-        return {**versions(), "devices": self.devices, "kernels": self.kernels, "seconds": self.events.seconds,
-                "size": size, "frame_skip": self.layout.frame_skip}
+
+def handle_proof(raw: dict[str, Any], events: Events) -> dict[str, Any]:
+    import prove_op
+    from request import ProveRequest
+    return prove_op.run(ProveRequest.parse(raw), events)
+
+
+HANDLERS: dict[str, Handler] = {"capture_warp": handle_warp, "capture_policy": handle_policy, "prove": handle_proof}
 
 
 def versions() -> dict[str, str]:
@@ -101,13 +88,18 @@ def versions() -> dict[str, str]:
     return {"tinygrad": tinygrad, "python": platform.python_version()}
 
 
-def run(request: CompileRequest, events: Events) -> dict[str, Any]:
-    compilation = Compilation(request, events)
-    warps = {camera: compilation.warp(camera) for camera in request.cameras}
-    run_policy = compilation.policy()
-    with events.stage("write") as detail:
-        values = artifact.head(request, compilation.layout.frame_skip, run_policy)
-        size = artifact.write(request.artifact, values, warps, request.out_of_band)
-        hand_over(request.handover, compilation.proofs)
-        detail["size"] = size
-    return compilation.result(size)
+def run(raw: dict[str, Any], events: Events) -> dict[str, Any]:
+    request = CompileRequest.parse(raw)
+    layout = plan_layout(request)
+    open_device(request.target)
+    crew = Crew(events, HANDLERS, parallel_jobs(request.target))
+    with tempfile.TemporaryDirectory(prefix="warps-", dir=os.getcwd()) as own:
+        directory = request.cache_dir or own
+        seconds = {**events.seconds, **provide_warps(request, raw, layout, directory, crew)}
+        (result,) = run_all(crew, [Unit("capture_policy", {**raw, "warp_directory": directory}, {})])
+    result["seconds"] = seconds | result["seconds"]
+    if request.prove:
+        (proof,) = run_all(crew, [Unit("prove", raw, {})])
+        result["checks"] = proof["checks"]
+        result["seconds"] |= proof["seconds"]
+    return result

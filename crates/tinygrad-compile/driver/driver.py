@@ -12,11 +12,13 @@ import os
 import shutil
 import sys
 import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from events import DriverError, Events, as_driver_error, take_over_stdout
-from request import PROTOCOL, CompileRequest, ProveRequest, RunRequest, bad
+from request import PROTOCOL, CompileRequest, DmRequest, ProveRequest, RunRequest, bad, take
 
 
 def read_request(path: str) -> dict[str, Any]:
@@ -30,12 +32,8 @@ def read_request(path: str) -> dict[str, Any]:
 
 
 def set_defaults() -> None:
-    """Settings that must hold before tinygrad is imported, or equal inputs would not give equal bytes.
-
-    Names of traced functions would go into the artifact, and kernels lowered by a pool of workers share strings in
-    an order that depends on which worker was faster.
-    """
-    os.environ |= {"TRACEMETA": "0", "PARALLEL": "0"}
+    """Names of traced functions would go into the artifact and differ with what the process did before."""
+    os.environ["TRACEMETA"] = "0"
 
 
 def check_backend() -> None:
@@ -44,6 +42,69 @@ def check_backend() -> None:
     compiler = os.environ.get("CC", "clang")
     if device.split(":")[0].upper() in ("", "CPU") and "LLVM" not in device and shutil.which(compiler) is None:
         raise DriverError("backend_missing", f"tinygrad's CPU backend needs the C compiler {compiler!r}, which is not on the PATH", compiler=compiler)
+
+
+@dataclass(frozen=True)
+class Operation:
+    """A check that needs no package, and the work, whose modules may import tinygrad."""
+
+    check: Callable[[dict[str, Any]], object]
+    run: Callable[[dict[str, Any], Events], dict[str, Any]]
+
+
+def compile_(request: dict[str, Any], events: Events) -> dict[str, Any]:
+    import compile_op
+    return compile_op.run(request, events)
+
+
+def unit(request: dict[str, Any], events: Events) -> dict[str, Any]:
+    import compile_op
+    return compile_op.HANDLERS[request["op"]](request, events)
+
+
+def batch(request: dict[str, Any], events: Events) -> dict[str, Any]:
+    import batch_op
+    return batch_op.run(request, events)
+
+
+def dm(request: dict[str, Any], events: Events) -> dict[str, Any]:
+    import dm_op
+    return dm_op.run(request, events)
+
+
+def dm_unit(request: dict[str, Any], events: Events) -> dict[str, Any]:
+    import dm_op
+    return dm_op.HANDLERS[request["op"]](request, events)
+
+
+def prove(request: dict[str, Any], events: Events) -> dict[str, Any]:
+    import prove_op
+    return prove_op.run(ProveRequest.parse(request), events)
+
+
+def run(request: dict[str, Any], events: Events) -> dict[str, Any]:
+    import run_op
+    return run_op.run(RunRequest.parse(request), events)
+
+
+def probe(request: dict[str, Any], events: Events) -> dict[str, Any]:
+    import probe_op
+    return probe_op.run()
+
+
+OPERATIONS = {
+    "compile": Operation(CompileRequest.parse, compile_),
+    "prove": Operation(ProveRequest.parse, prove),
+    "run": Operation(RunRequest.parse, run),
+    "probe": Operation(lambda _: None, probe),
+    "batch": Operation(lambda r: take(r, "requests", list), batch),
+    "dm": Operation(DmRequest.parse, dm),
+    # Units of these, where forking is not used.
+    "dm_capture": Operation(DmRequest.parse, dm_unit),
+    "dm_prove": Operation(DmRequest.parse, dm_unit),
+    "capture_warp": Operation(CompileRequest.parse, unit),
+    "capture_policy": Operation(CompileRequest.parse, unit),
+}
 
 
 def import_packages(events: Events) -> None:
@@ -57,30 +118,15 @@ def import_packages(events: Events) -> None:
 
 def perform(request: dict[str, Any], events: Events) -> dict[str, Any]:
     op = request.get("op")
-    if op == "compile":
-        parsed = CompileRequest.parse(request)
-        check_backend()
-        import_packages(events)
-        import compile_op
-        return compile_op.run(parsed, events)
-    if op == "prove":
-        proof = ProveRequest.parse(request)
-        check_backend()
-        import_packages(events)
-        import prove_op
-        return prove_op.run(proof, events)
-    if op == "run":
-        steps = RunRequest.parse(request)
-        check_backend()
-        import_packages(events)
-        import run_op
-        return run_op.run(steps, events)
-    if op == "probe":
-        check_backend()
-        import_packages(events)
-        import probe_op
-        return probe_op.run()
-    raise bad(f"unknown operation {op!r}")
+    if op not in OPERATIONS:
+        raise bad(f"unknown operation {op!r}")
+    OPERATIONS[op].check(request)
+    check_backend()
+    import_packages(events)
+    import programs
+    from tinygrad import Device
+    programs.install(Device.DEFAULT)
+    return OPERATIONS[op].run(request, events)
 
 
 def main(arguments: list[str]) -> int:

@@ -43,15 +43,23 @@ def as_driver_error(error: BaseException) -> DriverError:
 
 
 class Events:
-    """Writes events to the descriptor that was standard output, and sums up the seconds of each stage."""
+    """Writes events to the descriptor that was standard output, and sums up the seconds of each stage.
 
-    def __init__(self, descriptor: int) -> None:
-        self.out = os.fdopen(descriptor, "w", buffering=1, encoding="utf-8")
+    A line is one write, so that forked workers can share the stream. A label is added to every event.
+    """
+
+    def __init__(self, descriptor: int, label: dict[str, Any] | None = None) -> None:
+        self.descriptor, self.label = descriptor, label or {}
         self.seconds: dict[str, float] = {}
 
+    def labelled(self, label: dict[str, Any]) -> Events:
+        return Events(self.descriptor, self.label | label)
+
     def emit(self, **event: Any) -> None:
-        self.out.write(json.dumps(event, separators=(",", ":"), allow_nan=False) + "\n")
-        self.out.flush()
+        line = json.dumps({**event, **self.label}, separators=(",", ":"), allow_nan=False) + "\n"
+        data = line.encode()
+        while data:
+            data = data[os.write(self.descriptor, data):]
 
     @contextmanager
     def stage(self, name: str) -> Iterator[dict[str, Any]]:

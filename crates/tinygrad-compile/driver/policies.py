@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,8 @@ class OnnxModel:
 
     def __init__(self, source: ModelSource) -> None:
         self.source = source
+        if not os.path.isfile(source.onnx):
+            raise DriverError("bad_request", f"{source.onnx} is not a file")
         try:
             self.runner = OnnxRunner(source.onnx)
         except (EOFError, ValueError, KeyError, AssertionError, NotImplementedError) as error:

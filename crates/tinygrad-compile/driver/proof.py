@@ -67,13 +67,13 @@ def prove_captured(jit: str, function: Any, make_call: Callable[[int], Call], se
     runs: list[Values] = []
     for name in ("eager", "captured", "replayed"):
         call = make_call(seeds[0])
-        runs.append(results(function(**call.arguments), call))
+        runs.append(results(call.make(function), call))
         if name == "eager":
             check_finite(jit, runs[0])
         elif (gap := difference(runs[0], runs[-1], tolerance)) is not None:
             raise DriverError("replay_mismatch", f"{jit}: the {name} run is not the eager one: {gap}", jit=jit)
     call = make_call(seeds[1])
-    other = results(function(**call.arguments), call)
+    other = results(call.make(function), call)
     check_depends_on_input(jit, runs[0], other)
     return Proven(jit, {seeds[0]: runs[0], seeds[1]: other})
 
@@ -105,7 +105,7 @@ def handed_over(directory: str) -> list[tuple[str, int, Values]]:
 def prove_loaded(function: Any, make_call: Callable[[int], Call], jit: str, seed: int, expected: Values, tolerance: float) -> Values:
     """Replays a loaded jit and compares with what the compiling process saw."""
     call = make_call(seed)
-    found = results(function(**call.arguments), call)
+    found = results(call.make(function), call)
     if (gap := difference(expected, found, tolerance)) is not None:
         raise DriverError("round_trip_mismatch", f"{jit}, seed {seed}: the loaded file does not compute what was captured: {gap}", jit=jit, seed=seed)
     return found

@@ -6,7 +6,7 @@ from typing import Any
 
 import artifact
 from calls import Inputs
-from compile_op import camera_name
+from cameras import camera_name
 from events import DriverError, Events
 from proof import check_depends_on_input, handed_over, outputs_of, prove_loaded
 from queues import Layout
@@ -49,4 +49,4 @@ def run(request: ProveRequest, events: Events) -> dict[str, Any]:
             seen[jit] = found
             outputs = len(outputs_of(found))
             checks.append({"jit": jit, "seed": seed, "outputs": outputs, "queues": len(found) - outputs})
-    return {"checks": checks}
+    return {"checks": checks, "seconds": events.seconds}

@@ -8,6 +8,7 @@ from typing import Any
 from events import DriverError
 
 PROTOCOL = 1
+DEFAULT_CACHE_MIB = 256
 MODEL_TYPES = {"vision_policy": ("vision", "policy"), "vision_multi_policy": ("vision", "on_policy", "off_policy"),
                "supercombo": ("model",)}
 PIPELINES = ("policy", "warp")
@@ -85,6 +86,9 @@ class CompileRequest:
     out_of_band: bool
     seeds: tuple[int, int]
     tolerance: float
+    prove: bool
+    cache_dir: str | None
+    cache_limit: int
 
     @staticmethod
     def parse(request: dict[str, Any]) -> CompileRequest:
@@ -97,7 +101,8 @@ class CompileRequest:
             model_type, take_choice(request, "image_history_pipeline", PIPELINES), take(request, "frame_skip", int, None),
             take(request, "behavior_version", str, None), take_choice(request, "target", TARGETS), parse_cameras(request), models,
             take(request, "artifact", str), take(request, "handover", str), take(request, "out_of_band", bool, False),
-            parse_seeds(request), float(take(request, "tolerance", (int, float), 0.0)))
+            parse_seeds(request), float(take(request, "tolerance", (int, float), 0.0)), take(request, "prove", bool, False),
+            take(request, "cache_dir", str, None), take(request, "cache_limit_mib", int, DEFAULT_CACHE_MIB) << 20)
 
 
 def parse_cameras(request: dict[str, Any]) -> tuple[Camera, ...]:
@@ -146,3 +151,27 @@ class RunRequest:
             raise bad("'steps' must be at least 1")
         return RunRequest(take(request, "artifact", str), take(request, "out_dir", str), take(request, "out_of_band", bool, False),
                           parse_cameras(request), steps, take(request, "seed", int, 42))
+
+
+@dataclass(frozen=True)
+class DmRequest:
+    """Driver monitoring: one model and a warp per camera, each in a file of its own."""
+
+    model: ModelSource
+    target: str
+    cameras: tuple[Camera, ...]
+    model_out: str
+    warps_out: dict[Camera, str]
+    handover: str
+    seeds: tuple[int, int]
+    tolerance: float
+
+    @staticmethod
+    def parse(request: dict[str, Any]) -> DmRequest:
+        source = ModelSource("model", take(request, "onnx", str), take(request, "sha256", str, None), Metadata.parse(take(request, "metadata", dict)))
+        outputs = take(request, "outputs", dict)
+        cameras = parse_cameras(request)
+        warps = take(outputs, "warps", dict)
+        return DmRequest(source, take_choice(request, "target", TARGETS), cameras, take(outputs, "model", str),
+                         {c: take(warps, f"{c[0]}x{c[1]}", str) for c in cameras}, take(request, "handover", str),
+                         parse_seeds(request), float(take(request, "tolerance", (int, float), 0.0)))

@@ -14,7 +14,7 @@ import numpy as np
 
 import artifact
 from calls import Inputs, make_warp_call, on_device
-from compile_op import camera_name
+from cameras import camera_name
 from events import Events
 from frames import Nv12, random_bytes
 from prove_op import jits_of, layout_of

@@ -1,4 +1,5 @@
-"""The camera warp: a full camera frame through a 3x3 matrix into the model's 512x256 YUV, packed to six planes."""
+"""The camera warp: a full camera frame through a 3x3 matrix into the model's 512x256 YUV, packed to six planes,
+or, for driver monitoring, into one row of luminance."""
 
 from __future__ import annotations
 
@@ -21,15 +22,21 @@ def ramp(count: int, device: str) -> Tensor:
     return values if values.device in (None, device) else values.to(device)
 
 
-def source_pixels(matrix: Tensor, scale: Scale, size: tuple[int, int], limit: tuple[int, int], device: str) -> tuple[Tensor, Tensor]:
-    """For each pixel of an output of `size`, the nearest source column and row, clipped into `limit`."""
+def nearest_pixels(matrix: Tensor, scale: Scale, size: tuple[int, int], device: str) -> tuple[Tensor, Tensor]:
+    """For each pixel of an output of `size`, the nearest source column and row, as floats and without bounds."""
     width, height = size
     x = ramp(width, device).cast(dtypes.float32).reshape(1, width)
     y = ramp(height, device).cast(dtypes.float32).reshape(height, 1)
     m = [[matrix[i, j] * scale[i][j] for j in range(3)] for i in range(3)]
     column, row, depth = (m[i][0] * x + m[i][1] * y + m[i][2] for i in range(3))
-    nearest = [(value / depth).round().clip(0, top - 1).cast(dtypes.int32) for value, top in zip((column, row), limit)]
-    return nearest[0], nearest[1]
+    return (column / depth).round(), (row / depth).round()
+
+
+def source_pixels(matrix: Tensor, scale: Scale, size: tuple[int, int], limit: tuple[int, int], device: str) -> tuple[Tensor, Tensor]:
+    """The nearest source pixels, clipped into `limit`."""
+    nearest = nearest_pixels(matrix, scale, size, device)
+    column, row = (value.clip(0, top - 1).cast(dtypes.int32) for value, top in zip(nearest, limit))
+    return column, row
 
 
 def luminance(frame: Tensor, matrix: Tensor, layout: Nv12, size: tuple[int, int], device: str) -> Tensor:
@@ -76,3 +83,18 @@ def make_sampling_warp(layout: Nv12, device: str, frame_skip: int, push: Callabl
         return images[0], images[1]
 
     return warp
+
+
+DM_WIDTH, DM_HEIGHT, DM_BORDER = 1440, 960, 16
+
+
+def make_dm_warp(layout: Nv12, device: str) -> Callable[[Tensor, Tensor], Tensor]:
+    """Driver monitoring: one row of luminance; pixels from outside the frame have the border's value."""
+
+    def dm_warp(frame: Tensor, transform: Tensor) -> Tensor:
+        column, row = nearest_pixels(transform.to(device), LUMA_SCALE, (DM_WIDTH, DM_HEIGHT), device)
+        inside = (column >= 0) & (column <= layout.width - 1) & (row >= 0) & (row <= layout.height - 1)
+        at = row.clip(0, layout.height - 1).cast(dtypes.int32) * layout.stride + column.clip(0, layout.width - 1).cast(dtypes.int32)
+        return inside.where(frame[at], DM_BORDER).cast(dtypes.uint8).reshape(1, DM_WIDTH * DM_HEIGHT).contiguous().realize()
+
+    return dm_warp

@@ -54,7 +54,7 @@ def compile_request(folder: Path, model_type: str, pipeline: str = "policy", mod
     request = {"protocol": 1, "op": "compile", "model_type": model_type, "image_history_pipeline": pipeline, "frame_skip": 4,
                "behavior_version": "v15", "target": "cpu", "cameras": [list(c) for c in CAMERAS], "models": models,
                "artifact": str(folder / "model.pkl"), "handover": str(folder / "handover"), "out_of_band": False,
-               "seeds": [42, 43], "tolerance": 0.0}
+               "seeds": [42, 43], "tolerance": 0.0, "cache_dir": str(WORK / "warps")}
     return request | changes
 
 
@@ -75,7 +75,7 @@ def drive(request: dict[str, Any], environment: dict[str, str] | None = None, la
     done = subprocess.run(command, cwd=folder, env=settings, capture_output=True, text=True)
     events = [json.loads(line) for line in done.stdout.splitlines()]
     last = events[-1]
-    assert [e["event"] for e in events[:-1]] == ["stage"] * (len(events) - 1), done.stderr
+    assert {e["event"] for e in events[:-1]} <= {"stage", "model"}, done.stderr
     assert (done.returncode, last["event"]) in ((0, "done"), (1, "failed")), done.stderr
     return last, events
 

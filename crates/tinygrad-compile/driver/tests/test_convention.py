@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import pickle
-import subprocess
-import sys
 import unittest
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from onnx.reference import ReferenceEvaluator
 
 from . import reference, support
+from .runtime import STEPS, make_steps, run_in_fresh_process
 
-STEPS = 6
 SKIP = 4
-
-
-def make_steps(packed: int) -> dict[str, np.ndarray]:
-    generator = np.random.default_rng(5)
-    steps: dict[str, np.ndarray] = {"steps": np.array(STEPS)}
-    for camera in support.CAMERAS:
-        name = f"{camera[0]}x{camera[1]}"
-        for step in range(STEPS):
-            for which in ("frame", "big_frame"):
-                steps[f"{name}.{step}.{which}"] = generator.integers(0, 256, reference.frame_geometry(*camera)[2], np.uint8)
-            for which in ("tfm", "big_tfm"):
-                steps[f"{name}.{step}.{which}"] = np.diag([2.5, 2.75, 1]).astype(np.float32)
-            steps[f"{name}.{step}.packed"] = generator.standard_normal(packed).astype(np.float32)
-    return steps
 
 
 def unpack(packed: np.ndarray, names: list[tuple[str, list[int]]]) -> dict[str, np.ndarray]:
@@ -85,20 +67,11 @@ class Expected:
 
 
 class Convention(unittest.TestCase):
-    def run_in_fresh_process(self, artifact: str, steps: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        folder = Path(artifact).parent
-        np.savez(folder / "steps.npz", **steps)
-        script = Path(__file__).parent / "runtime_process.py"
-        command = [sys.executable, "-I", str(script), artifact, str(folder / "steps.npz"), str(folder / "out.npz")]
-        done = subprocess.run(command, capture_output=True, text=True, env={"DEV": "CPU", "PATH": os.environ["PATH"], "CACHEDB": str(support.WORK / "runtime.db")})
-        self.assertEqual(done.returncode, 0, done.stderr)
-        return dict(np.load(folder / "out.npz"))
-
     def check(self, model_type: str, pipeline: str) -> None:
         request = support.compiled(model_type, pipeline)
         expected = Expected(model_type)
         steps = make_steps(expected.packed)
-        found = self.run_in_fresh_process(request["artifact"], steps)
+        found = run_in_fresh_process(request["artifact"], steps)
         for camera in support.CAMERAS:
             name = f"{camera[0]}x{camera[1]}"
             for step, results in enumerate(expected.run(steps, camera)):

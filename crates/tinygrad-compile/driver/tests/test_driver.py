@@ -155,7 +155,7 @@ class EqualBytes(unittest.TestCase):
             for model in support.compile_request(where, model_type)["models"]:
                 copy = shutil.copy(model["onnx"], where / f"renamed {model['key']}.onnx")
                 models.append({**model, "onnx": str(copy)})
-            request = support.compile_request(where, model_type, pipeline, models)
+            request = support.compile_request(where, model_type, pipeline, models, cache_dir=None)
             last, _ = support.drive(request, {"CACHEDB": str(where / "cold.db"), "PYTHONHASHSEED": "17", "TMPDIR": str(where)})
             self.assertEqual(last["event"], "done", last)
             self.assertTrue(first == (where / "model.pkl").read_bytes(), f"{model_type} {pipeline} differs between two runs")
