@@ -86,7 +86,9 @@ pub fn sets_in(dir: &Utf8Path) -> Result<Vec<String>, PartsError> {
 pub fn remove_set(dir: &Utf8Path, name: &str) -> Result<Vec<String>, PartsError> {
     let mut removed = Vec::new();
     let parts = find_parts(dir, name)?;
-    for file_name in std::iter::once(crate::checksum_name(name)).chain(parts.into_values().map(|part| part.name)) {
+    for file_name in
+        std::iter::once(crate::checksum_name(name)).chain(parts.into_values().map(|part| part.name))
+    {
         let path = dir.join(&file_name);
         match std::fs::remove_file(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,

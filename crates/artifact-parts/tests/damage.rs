@@ -262,7 +262,7 @@ fn a_missing_source_or_directory_is_an_error_with_its_path() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(40))]
+    #![proptest_config(ProptestConfig { cases: 40, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn split_then_join_is_the_identity(size in 0usize..600_000, chunk in 1u64..300_000) {

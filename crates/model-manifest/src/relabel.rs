@@ -92,7 +92,7 @@ impl<'a> Draft<'a> {
     /// Records an artifact that has its release ID already. A record that still tells another place follows, where that place
     /// is empty and the content shows that this is the recorded artifact.
     pub fn settle(&mut self, folder: Folder, source: &ModelId, release: &ModelId, set: &ArtifactSet) {
-        self.record(folder, source, release, set);
+        self.record(folder, source, release, release, set);
         let Some(record) = self.snapshot.records.get(source).filter(|_| folder == Folder::Compiled) else {
             return;
         };
@@ -104,9 +104,16 @@ impl<'a> Draft<'a> {
         }
     }
 
-    /// Records what an artifact is.
-    pub fn record(&mut self, folder: Folder, source: &ModelId, release: &ModelId, set: &ArtifactSet) {
-        let Some(sha256) = set.digest(release).or_else(|| set.digest(source)) else { return };
+    /// Records what the artifact with the ID `named` in its names is.
+    fn record(
+        &mut self,
+        folder: Folder,
+        source: &ModelId,
+        release: &ModelId,
+        named: &ModelId,
+        set: &ArtifactSet,
+    ) {
+        let Some(sha256) = set.digest(named) else { return };
         let stamp = set.whole.map(|whole| whole.stamp);
         self.identities.insert(Identity {
             source: source.clone(),
@@ -170,7 +177,7 @@ impl<'a> Draft<'a> {
             let gone = ArtifactName::new(step.from.clone()).to_string();
             self.multipart.remove(&gone);
         }
-        self.record(step.folder, &step.source, &step.to, other);
+        self.record(step.folder, &step.source, &step.to, id, other);
         if step.folder == Folder::Compiled {
             self.repoint(&step.from, &step.to);
         }
@@ -196,7 +203,7 @@ impl<'a> Draft<'a> {
             (None, _) if set.parts.is_empty() => {}
             _ => self.problems.push(Problem::BrokenSet { folder: step.folder, id: step.from.clone() }),
         }
-        self.record(step.folder, &step.source, &step.to, set);
+        self.record(step.folder, &step.source, &step.to, &step.from, set);
     }
 
     /// What refers to the renamed files follows: all at once, so that no change sees the result of another.

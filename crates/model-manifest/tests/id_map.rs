@@ -98,7 +98,7 @@ fn ids() -> impl Strategy<Value = Vec<String>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(600))]
+    #![proptest_config(ProptestConfig { cases: 600, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn any_namespace_is_one_to_one_and_equals_the_slow_model(
         ids in ids(),
