@@ -8,5 +8,10 @@ pub mod adopt;
 pub mod catalog;
 pub mod device;
 pub mod home;
+pub mod link;
+#[cfg(feature = "ssh")]
 pub mod safety;
+pub mod serve;
+#[cfg(feature = "ssh")]
+pub mod ssh;
 pub mod supervise;

@@ -5,7 +5,7 @@ pub mod compile;
 pub mod job;
 pub mod join;
 pub mod list;
-pub mod serve;
 mod parts;
+pub mod serve;
 pub mod split;
 mod stages;

@@ -14,7 +14,8 @@ const PARAMS: [&str; 2] = ["/data/params/d", "/dev/shm/params/d"];
 /// Serves until the host ends the connection.
 pub fn run(args: &CompileArgs) -> Result<(), Failure> {
     let failure = || Failure::new(Exit::Environment, "this device does not serve");
-    let models = machine::this_program().ok_or_else(|| failure().why("the name of this program is not known"))?;
+    let models =
+        machine::this_program().ok_or_else(|| failure().why("the name of this program is not known"))?;
     let root = models.parent().map(Utf8PathBuf::from).unwrap_or_default();
     let options = ServeOptions {
         jobs_dir: root.join(JOBS),

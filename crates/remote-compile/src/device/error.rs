@@ -74,6 +74,24 @@ pub enum DeviceError {
         /// The rule.
         why: String,
     },
+    /// No key was accepted, or the connection cannot be begun at all.
+    #[error("{device} cannot be logged in to: {why}")]
+    Login {
+        /// The device.
+        device: String,
+        /// What was tried.
+        why: String,
+    },
+    /// A file operation on the device failed.
+    #[error("{device}: {why}")]
+    RemoteFile {
+        /// The device.
+        device: String,
+        /// What failed, with the path there.
+        why: String,
+        /// Whether its disk is full.
+        disk_full: bool,
+    },
     /// A file operation on this machine (or on the local device) failed.
     #[error(transparent)]
     Fs(#[from] FsError),
@@ -89,6 +107,8 @@ impl DeviceError {
             | Self::Job { .. }
             | Self::Protocol { .. }
             | Self::Refused { .. }
+            | Self::Login { .. }
+            | Self::RemoteFile { .. }
             | Self::Fs(_) => false,
         }
     }
@@ -99,7 +119,9 @@ impl DeviceError {
             Self::Unreachable { .. }
             | Self::Reserved { .. }
             | Self::NoModels { .. }
+            | Self::Login { .. }
             | Self::Protocol { .. } => true,
+            Self::RemoteFile { disk_full, .. } => *disk_full,
             Self::Space { .. } | Self::Job { .. } | Self::Refused { .. } => false,
             Self::Fs(error) => matches!(error.kind(), FsErrorKind::DiskFull | FsErrorKind::NotWritable),
         }

@@ -20,6 +20,7 @@ mod ssh_config;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::address::CheckedHost;
 pub use self::{
     address::DeviceAddress,
     check::{DEFAULT_DEVICE, Policy, RecordedDevice, check_device},

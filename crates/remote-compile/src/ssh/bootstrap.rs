@@ -1,0 +1,238 @@
+//! The first `models` on a device.
+
+use std::{fs::File, io::Read, sync::Arc};
+
+use camino::Utf8Path;
+use durable_fs::FsError;
+
+use super::{SshError, SshOptions};
+use crate::safety::DeviceAddress;
+
+/// What the head of an executable says.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BinaryFacts {
+    /// Machine, as `uname -m` names it.
+    pub machine: String,
+    /// Whether it needs no loader and no library of the device.
+    pub is_static: bool,
+}
+
+/// Why a file cannot be the device's `models`.
+#[derive(Debug, thiserror::Error)]
+pub enum BinaryProblem {
+    /// It cannot be read.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// It is no 64-bit ELF file.
+    #[error("{path} is not an executable for 64-bit Linux ({why}); build one with `cargo xtask dist`")]
+    NotElf {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// It is for another machine.
+    #[error(
+        "{path} is for {found} and the device is {wanted}; build one for {wanted} with `cargo xtask dist`"
+    )]
+    WrongMachine {
+        /// The file.
+        path: String,
+        /// Its machine.
+        found: String,
+        /// The device's machine.
+        wanted: String,
+    },
+    /// It needs libraries of the device.
+    #[error("{path} is not statically linked; build one with `cargo xtask dist`")]
+    NotStatic {
+        /// The file.
+        path: String,
+    },
+    /// The device's copy says another version than wanted.
+    #[error("{path} says {found} on the device and {wanted} is needed; take the `models` of the same build")]
+    WrongVersion {
+        /// The file.
+        path: String,
+        /// What it says.
+        found: String,
+        /// What is needed.
+        wanted: String,
+    },
+    /// The connection.
+    #[error(transparent)]
+    Ssh(#[from] SshError),
+}
+
+const PT_INTERP: u32 = 3;
+const MACHINES: [(u16, &str); 4] = [(62, "x86_64"), (183, "aarch64"), (40, "armv7l"), (243, "riscv64")];
+/// No executable has a longer table of segments.
+const MAX_TABLE: usize = 64 << 10;
+
+/// Reads the head of an ELF file.
+///
+/// # Errors
+/// [`BinaryProblem::NotElf`], [`BinaryProblem::Fs`].
+pub fn examine_binary(path: &Utf8Path) -> Result<BinaryFacts, BinaryProblem> {
+    let wrong = |why| BinaryProblem::NotElf { path: path.to_string(), why };
+    let mut file = File::open(path).map_err(FsError::io("open", path))?;
+    let mut head = Vec::new();
+    (&mut file).take(MAX_TABLE as u64).read_to_end(&mut head).map_err(FsError::io("read", path))?;
+    if head.get(..4) != Some(b"\x7fELF") {
+        return Err(wrong("it is no ELF file"));
+    }
+    if head.get(4) != Some(&2) || head.get(5) != Some(&1) {
+        return Err(wrong("it is not 64-bit little-endian"));
+    }
+    let short = |at: usize| head.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
+    let machine = short(18).ok_or_else(|| wrong("it is cut short"))?;
+    let machine = MACHINES
+        .iter()
+        .find(|(number, _)| *number == machine)
+        .map_or_else(|| format!("machine {machine}"), |(_, name)| (*name).to_owned());
+    let is_static = !has_interpreter(&head).ok_or_else(|| wrong("it is cut short"))?;
+    Ok(BinaryFacts { machine, is_static })
+}
+
+/// Whether a segment names a loader.
+fn has_interpreter(head: &[u8]) -> Option<bool> {
+    let number = |at: usize, bytes: usize| {
+        let slice = head.get(at..at.checked_add(bytes)?)?;
+        Some(slice.iter().rev().fold(0_u64, |sum, byte| sum << 8 | u64::from(*byte)))
+    };
+    let table = usize::try_from(number(32, 8)?).ok()?;
+    let (entry, count) = (usize::try_from(number(54, 2)?).ok()?, usize::try_from(number(56, 2)?).ok()?);
+    for index in 0..count {
+        let at = table.checked_add(index.checked_mul(entry)?)?;
+        if number(at, 4)? == u64::from(PT_INTERP) {
+            return Some(true);
+        }
+    }
+    Some(false)
+}
+
+/// Puts `binary` onto the device as its `models`: checked for machine and linkage, uploaded under another name, run there
+/// for its version, and only then given its name. Returns what `--version` says.
+///
+/// # Errors
+/// [`BinaryProblem`]; the device's `models` is then as it was.
+pub fn bootstrap(
+    address: &DeviceAddress,
+    options: &SshOptions,
+    binary: &Utf8Path,
+    version: &str,
+) -> Result<String, BinaryProblem> {
+    let facts = examine_binary(binary)?;
+    let content = std::fs::read(binary).map_err(FsError::io("read", binary))?;
+    let runtime = super::device::runtime()?;
+    runtime.block_on(upload::install(&Arc::new(address.clone()), options, binary, &facts, content, version))
+}
+
+mod upload {
+    use russh_sftp::{client::SftpSession, protocol::OpenFlags};
+    use tokio::io::AsyncWriteExt;
+
+    use super::*;
+    use crate::ssh::session::{self, Session, run};
+
+    const EXECUTABLE: u32 = 0o755;
+
+    pub(super) async fn install(
+        address: &Arc<DeviceAddress>,
+        options: &SshOptions,
+        binary: &Utf8Path,
+        facts: &BinaryFacts,
+        content: Vec<u8>,
+        version: &str,
+    ) -> Result<String, BinaryProblem> {
+        let path = binary.to_string();
+        let session = session::connect(address, options).await?;
+        let (machine, _, _) = run(&session, "uname -m").await?;
+        let wanted = String::from_utf8_lossy(&machine).trim().to_owned();
+        if facts.machine != wanted {
+            return Err(BinaryProblem::WrongMachine { path, found: facts.machine.clone(), wanted });
+        }
+        if !facts.is_static {
+            return Err(BinaryProblem::NotStatic { path });
+        }
+        let new = options.root.join(&format!(".incoming-models-{}", std::process::id()));
+        let result = try_out(&session, options, &new, &content, version, path).await;
+        let finish = async {
+            let sftp = open(&session).await?;
+            if result.is_ok() {
+                rename(&sftp, &session, &new, &options.models()).await
+            } else {
+                let _ = sftp.remove_file(&new).await;
+                Ok(())
+            }
+        };
+        finish.await?;
+        result
+    }
+
+    async fn try_out(
+        session: &Session,
+        options: &SshOptions,
+        new: &str,
+        content: &[u8],
+        version: &str,
+        path: String,
+    ) -> Result<String, BinaryProblem> {
+        write(session, options, new, content).await?;
+        // The name has no character that a shell reads.
+        let (output, errors, status) = run(session, &format!("{new} --version")).await?;
+        let said = String::from_utf8_lossy(&output).trim().to_owned();
+        let found = if status == Some(0) { said } else { format!("nothing ({errors})") };
+        if found.split_whitespace().last() == Some(version) {
+            Ok(found)
+        } else {
+            Err(BinaryProblem::WrongVersion { path, found, wanted: version.to_owned() })
+        }
+    }
+
+    async fn open(session: &Session) -> Result<SftpSession, SshError> {
+        let lost = |error: russh::Error| SshError::lost(&session.host, error);
+        let channel = session.handle().channel_open_session().await.map_err(lost)?;
+        channel.request_subsystem(true, "sftp").await.map_err(lost)?;
+        SftpSession::new(channel.into_stream()).await.map_err(|error| SshError::lost(&session.host, error))
+    }
+
+    async fn write(
+        session: &Session,
+        options: &SshOptions,
+        new: &str,
+        content: &[u8],
+    ) -> Result<(), SshError> {
+        let lost = |error: &dyn std::fmt::Display| {
+            SshError::lost(&session.host, format!("cannot write {new}: {error}"))
+        };
+        let sftp = open(session).await?;
+        // It may exist already; whether it does is seen when the file is made.
+        let _ = sftp.create_dir(options.root.to_string()).await;
+        let flags = OpenFlags::CREATE | OpenFlags::WRITE | OpenFlags::TRUNCATE;
+        let mut file = sftp.open_with_flags(new, flags).await.map_err(|error| lost(&error))?;
+        file.write_all(content).await.map_err(|error| lost(&error))?;
+        file.sync_all().await.map_err(|error| lost(&error))?;
+        let mut attributes = russh_sftp::protocol::FileAttributes::empty();
+        attributes.permissions = Some(EXECUTABLE);
+        file.set_metadata(attributes).await.map_err(|error| lost(&error))?;
+        file.close().await.map_err(|error| lost(&error))?;
+        sftp.close().await.map_err(|error| lost(&error))
+    }
+
+    /// Replaces the old `models`. The protocol's own rename does not replace, so OpenSSH's `posix-rename` would be needed;
+    /// `mv` of two fixed names does the same in one step.
+    async fn rename(
+        sftp: &SftpSession,
+        session: &Session,
+        new: &str,
+        name: &str,
+    ) -> Result<(), BinaryProblem> {
+        let _ = sftp.close().await;
+        let (_, errors, status) = run(session, &format!("mv -f {new} {name}")).await?;
+        match status {
+            Some(0) => Ok(()),
+            _ => Err(SshError::lost(&session.host, format!("cannot rename {new}: {errors}")).into()),
+        }
+    }
+}
