@@ -50,7 +50,7 @@ pub enum LockError {
 #[derive(Debug)]
 pub struct FileLock {
     // Held for its lock.
-    _file: File,
+    file: File,
     path: Utf8PathBuf,
 }
 
@@ -77,12 +77,20 @@ impl FileLock {
             Err(TryLockError::Error(error)) => return Err(FsError::io("lock", &path)(error).into()),
         }
         write_holder(&mut file, purpose).map_err(FsError::io("write the lock file", &path))?;
-        Ok(Self { _file: file, path })
+        Ok(Self { file, path })
     }
 
     /// The lock file.
     pub fn path(&self) -> &Utf8Path {
         &self.path
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        // A free lock names nobody. What a killed holder leaves there is only read while another one holds the lock, and
+        // overwritten by then.
+        let _ = self.file.set_len(0);
     }
 }
 

@@ -91,7 +91,7 @@ impl ModelError {
 /// Carries out what was planned for one model.
 pub(super) fn process(
     workspace: &Workspace,
-    device: &dyn Device,
+    device: Option<&dyn Device>,
     planned: &PlannedModel,
     options: &CatalogOptions,
     watch: &Watch<'_>,
@@ -109,6 +109,10 @@ pub(super) fn process(
             adopt(workspace, id, fingerprint(sources, &planned.model, options), options, watch)
         }
         Action::Build { reasons, sources, job } => {
+            let Some(device) = device else {
+                let why = format!("{id} has to be built and there is no device");
+                return Err(ModelError::Unready { kind: "no_device", why });
+            };
             let outcome = build(workspace, device, planned, (sources, job), options, watch, on_event)?;
             Ok(ModelOutcome { reasons: reasons.clone(), ..outcome })
         }

@@ -65,7 +65,12 @@ pub struct CatalogOptions {
 impl CatalogOptions {
     /// What a model is compiled for.
     pub const fn target_of(&self, entry: &SourceEntry) -> Target {
-        if entry.uses_external_gpu { Target::ExternalGpu } else { self.target }
+        Self::target_for(self.target, entry)
+    }
+
+    /// What a model is compiled for where normal artifacts are for `target`.
+    pub const fn target_for(target: Target, entry: &SourceEntry) -> Target {
+        if entry.uses_external_gpu { Target::ExternalGpu } else { target }
     }
 }
 
@@ -151,14 +156,19 @@ pub enum CatalogError {
     Workspace(#[from] WorkspaceError),
 }
 
-/// Carries out a plan. Every model ends with an outcome; after an interruption, or an error that every further model would
+/// Whether carrying out a plan needs a device.
+pub fn needs_device(plan: &[PlannedModel]) -> bool {
+    plan.iter().any(|planned| matches!(planned.action, Action::Build { .. }))
+}
+
+/// Carries out a plan on a device, which may be absent where [`needs_device`] says so. Every model ends with an outcome; after an interruption, or an error that every further model would
 /// meet as well, the rest is reported as not tried.
 ///
 /// # Errors
 /// [`CatalogError`] where not even the first model could be begun.
 pub fn compile_catalog(
     workspace: &Workspace,
-    device: &dyn Device,
+    device: Option<&dyn Device>,
     plan: Vec<PlannedModel>,
     options: &CatalogOptions,
     (progress, cancel): (&dyn Progress, &AtomicBool),
@@ -172,10 +182,15 @@ pub fn compile_catalog(
             _ => None,
         })
         .collect();
-    let reservation = if builds.is_empty() { None } else { Some(device.reserve("rebuild compile")?) };
-    if reservation.is_some() {
-        sweep_jobs(device, &builds)?;
-    }
+    // Held until the run ends.
+    let _reservation = match device.filter(|_| !builds.is_empty()) {
+        None => None,
+        Some(device) => {
+            let reservation = device.reserve("rebuild compile")?;
+            sweep_jobs(device, &builds)?;
+            Some(reservation)
+        }
+    };
     let total = plan.len();
     let mut outcomes: Vec<ModelOutcome> = Vec::with_capacity(total);
     let mut stop: Option<String> = None;
@@ -203,7 +218,7 @@ pub fn compile_catalog(
         outcomes.push(outcome);
     }
     Ok(RunSummary {
-        device: device.name().to_owned(),
+        device: device.map(|device| device.name().to_owned()),
         target: options.target,
         interrupted: cancel.load(Ordering::Relaxed),
         seconds: began.elapsed().as_secs_f64(),

@@ -116,8 +116,8 @@ impl ModelOutcome {
 /// A whole run.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct RunSummary {
-    /// The device.
-    pub device: String,
+    /// The device; absent where none was needed.
+    pub device: Option<String>,
     /// What normal artifacts were compiled for.
     pub target: Target,
     /// Whether it was interrupted.

@@ -226,7 +226,8 @@ impl Case {
         let plan = plan_catalog(&self.workspace, self.models.clone(), &self.options, &NoProgress);
         let cancel = AtomicBool::new(false);
         let watched: (&dyn Progress, &AtomicBool) = (&NoProgress, &cancel);
-        compile_catalog(&self.workspace, &self.device, plan, &self.options, watched, &mut |_| {}).unwrap()
+        compile_catalog(&self.workspace, Some(&self.device), plan, &self.options, watched, &mut |_| {})
+            .unwrap()
     }
 
     fn outcomes(&self) -> Vec<Outcome> {
@@ -411,7 +412,8 @@ fn an_interrupted_run_says_what_it_did_not_try() {
     let cancel = AtomicBool::new(true);
     let watched: (&dyn Progress, &AtomicBool) = (&NoProgress, &cancel);
     let summary =
-        compile_catalog(&case.workspace, &case.device, plan, &case.options, watched, &mut |_| {}).unwrap();
+        compile_catalog(&case.workspace, Some(&case.device), plan, &case.options, watched, &mut |_| {})
+            .unwrap();
     assert!(summary.interrupted);
     assert_eq!(summary.count(Outcome::NotTried), 2);
     assert_eq!(case.failure("a"), None);

@@ -1,0 +1,11 @@
+//! The subcommands: one file each, with its arguments and what it does.
+
+pub mod compile;
+pub mod extract;
+pub mod init;
+pub mod manifest;
+pub mod namespace;
+mod plans;
+pub mod reconcile;
+pub mod status;
+pub mod validate;
