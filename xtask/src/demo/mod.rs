@@ -12,10 +12,10 @@ use std::{fs, process::Command, time::Instant};
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
-use e2e::{PythonEnvironment, Scenario, target_directory};
+use e2e::{Binaries, PythonEnvironment, Scenario, target_directory};
 
 use crate::{
-    process::{cargo, run as run_command, words},
+    process::{run as run_command, words},
     setup,
 };
 
@@ -35,7 +35,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let started = Instant::now();
     let environment = setup::run(&setup::Arguments::default())?;
     heading("Building the two binaries");
-    run_command(cargo("build").args(["--locked", "--quiet", "--package", "rebuild", "--package", "models"]))?;
+    Binaries::locate()?;
 
     let python = PythonEnvironment { python: environment.python.clone() };
     let scenario = make_scenario(arguments, &python)?;

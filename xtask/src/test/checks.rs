@@ -28,9 +28,7 @@ pub fn lint(tally: &mut Tally) {
         run(doc.args(["--locked", "--workspace", "--no-deps", "--quiet"]).env("RUSTDOCFLAGS", "-D warnings"))
     });
     if find_program("cargo-deny").is_some() {
-        step(tally, "cargo deny", || {
-            run(cargo("deny").args(["--offline", "check", "bans", "licenses", "sources"]))
-        });
+        step(tally, "cargo deny", || run(cargo("deny").args(["check", "bans", "licenses", "sources"])));
     } else {
         tally.skip("cargo deny", "cargo-deny is not installed (`cargo install cargo-deny`)");
     }
