@@ -4,7 +4,7 @@ use std::fs;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{FsError, list_dir};
-use model_catalog::{BehaviorVersion, Manifest, ModelId, SourceMap};
+use model_catalog::{BehaviorVersion, InputFormat, Manifest, ModelId, SourceMap};
 
 use crate::{Workspace, WorkspaceError};
 
@@ -56,19 +56,20 @@ pub fn load_manifest(path: &Utf8Path) -> Result<Manifest, WorkspaceError> {
     Manifest::from_json(&text).map_err(|source| WorkspaceError::Manifest { path: path.to_owned(), source })
 }
 
-/// The behaviour version that a model is compiled with: that of the base manifest, else the one of the model that joined
-/// the catalog without an entry there.
-pub fn version_of(base: Option<&Manifest>, id: &ModelId) -> Option<BehaviorVersion> {
+/// The behaviour version that a model is compiled with: that of the base manifest; else the one of supercombos (and of the
+/// one that joined the catalog without an entry there); else none.
+pub fn version_of(base: Option<&Manifest>, id: &ModelId, format: InputFormat) -> Option<BehaviorVersion> {
     // A manifest whose versions are not valid was refused when it was read.
     let listed = base.and_then(|manifest| manifest.get(id)).and_then(|entry| entry.version().ok().flatten());
-    listed.or_else(|| (id.as_str() == "deeprl3v2").then_some(BehaviorVersion::from_number(15)))
+    let is_v15 = format == InputFormat::Supercombo || id.as_str() == "deeprl3v2";
+    listed.or_else(|| is_v15.then_some(BehaviorVersion::from_number(15)))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::InitOptions;
-    use model_catalog::{InputFormat, ReleaseMap};
+    use model_catalog::ReleaseMap;
 
     #[test]
     fn the_embedded_maps_are_whole() {
@@ -99,10 +100,12 @@ mod tests {
     fn versions_come_from_the_manifest() {
         let text = r#"{"models": [{"id": "a", "version": "v8"}, {"id": "deeprl3v2", "version": "v12"}]}"#;
         let manifest = Manifest::from_json(text).unwrap();
-        let version = |base, id| version_of(base, &ModelId::new(id).unwrap()).map(BehaviorVersion::number);
+        let of = |base, id, format| version_of(base, &ModelId::new(id).unwrap(), format);
+        let version = |base, id| of(base, id, InputFormat::Split).map(BehaviorVersion::number);
         assert_eq!(version(Some(&manifest), "a"), Some(8));
         assert_eq!(version(Some(&manifest), "b"), None);
         assert_eq!(version(Some(&manifest), "deeprl3v2"), Some(12));
         assert_eq!(version(None, "deeprl3v2"), Some(15));
+        assert_eq!(of(None, "rdf2", InputFormat::Supercombo), Some(BehaviorVersion::from_number(15)));
     }
 }

@@ -97,7 +97,7 @@ fn options(session: &Session<'_>, args: &CompileArgs) -> Result<CatalogOptions, 
 }
 
 fn catalog_model(model: Selected, base: Option<&Manifest>) -> CatalogModel {
-    let version = version_of(base, &model.id);
+    let version = version_of(base, &model.id, model.entry.input_format);
     CatalogModel { id: model.id, entry: model.entry, version, is_named: model.is_named }
 }
 
@@ -105,7 +105,7 @@ fn catalog_model(model: Selected, base: Option<&Manifest>) -> CatalogModel {
 fn warn_of_versions(console: &Console, base: Option<&Manifest>, models: &[Selected]) {
     let unknown: Vec<&str> = models
         .iter()
-        .filter(|model| version_of(base, &model.id).is_none())
+        .filter(|model| version_of(base, &model.id, model.entry.input_format).is_none())
         .map(|model| model.id.as_str())
         .collect();
     match (base, unknown.len()) {

@@ -31,7 +31,7 @@ pub fn run(args: &StatusArgs, cli: &Cli, console: &Console) -> Result<(), Failur
     let mut rows = Vec::new();
     for model in select(&session.workspace, &map, &args.models)? {
         let target = CatalogOptions::target_for(config.target(), &model.entry);
-        let version = version_of(base.as_ref(), &model.id);
+        let version = version_of(base.as_ref(), &model.id, model.entry.input_format);
         let pipeline = config.image_history_pipeline();
         let status = model_status(&session.workspace, &model.id, &model.entry, version, pipeline, target)
             .map_err(of_workspace(format!("the state of {} cannot be read", model.id)))?;

@@ -65,7 +65,7 @@ pub fn run(args: &ValidateArgs, cli: &Cli, console: &Console) -> Result<(), Fail
     let (mut failed, mut environment, mut passed) = (Vec::new(), false, 0);
     for model in &models {
         session.check_interrupt("the validation")?;
-        match validation.model(model, version_of(base.as_ref(), &model.id))? {
+        match validation.model(model, version_of(base.as_ref(), &model.id, model.entry.input_format))? {
             Ok(validated) => {
                 let good = validated.passed;
                 show(console, model, &validated);

@@ -272,7 +272,6 @@ fn bring_home(
     let mut extra = Map::new();
     extra.insert("device".to_owned(), device.name().into());
     extra.insert("model_type".to_owned(), build.model_type.as_str().into());
-    extra.insert("compile_seconds".to_owned(), build.seconds.values().sum::<f64>().into());
     let (size, sha256) = (artifact.size, artifact.sha256);
     let artifact = Artifact { status: ArtifactStatus::Compiled, size, sha256, fingerprint, extra };
     let (record, ready) = record(workspace, id, artifact, options, watch)?;
