@@ -29,6 +29,20 @@ pub(crate) fn lfs_dirs(
     dirs
 }
 
+/// The LFS objects of remotes that are directories on this machine, where git-lfs looks too.
+pub(crate) fn local_remote_dirs(repository: &gix::Repository, clone: &Utf8Path) -> Vec<Utf8PathBuf> {
+    let remote_urls = crate::endpoints::remote_names(repository).into_iter().filter_map(|name| {
+        Some(repository.config_snapshot().string(format!("remote.{name}.url").as_str())?.to_string())
+    });
+    let paths = remote_urls.filter_map(|url| match url.strip_prefix("file://") {
+        Some(path) => Some(Utf8PathBuf::from(path)),
+        None if url.starts_with(['/', '.']) => Some(clone.join(url)),
+        None => None,
+    });
+    let dirs = paths.flat_map(|path| [path.join(".git/lfs/objects"), path.join("lfs/objects")]);
+    dirs.filter(|dir| dir.is_dir()).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

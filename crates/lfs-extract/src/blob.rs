@@ -60,7 +60,8 @@ impl SourceClone {
                 })
             }
             Header::OfsDelta { .. } | Header::RefDelta { .. } => {
-                let object = self.repository().find_object(id).map_err(|error| damaged(error.to_string()))?;
+                let object =
+                    self.reader().repository.find_object(id).map_err(|error| damaged(error.to_string()))?;
                 if object.kind != gix::object::Kind::Blob {
                     return Err(damaged(format!("it is a {} and not a blob", object.kind)));
                 }

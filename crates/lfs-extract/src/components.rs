@@ -107,31 +107,81 @@ impl SourceClone {
             .collect()
     }
 
-    fn component_listings(&self, commit: GitId) -> Result<Vec<(usize, Listing)>, ExtractError> {
-        let unreadable = |error: gix::Error| ExtractError::Corrupt {
-            what: format!("the tree of commit {commit}"),
+    /// The blob of a file at the root of the commit's tree.
+    pub(crate) fn root_blob(&self, commit: GitId, name: &str) -> Result<Option<gix::ObjectId>, ExtractError> {
+        let root = self.root_tree(commit)?;
+        let data = self.tree_data(root)?;
+        let entry = gix::objs::TreeRefIter::from_bytes(&data, root.kind())
+            .filter_map(Result::ok)
+            .find(|entry| entry.filename == name.as_bytes() && entry.mode.is_blob());
+        Ok(entry.map(|entry| entry.oid.to_owned()))
+    }
+
+    fn root_tree(&self, commit: GitId) -> Result<gix::ObjectId, ExtractError> {
+        let found =
+            self.reader().repository.find_commit(commit.0).and_then(|commit| Ok(commit.tree_id()?.detach()));
+        found.map_err(|error| ExtractError::Corrupt {
+            what: format!("commit {commit}"),
             path: self.path().to_owned(),
             why: error.to_string(),
-        };
-        let commit = self.repository().find_commit(commit.0).map_err(unreadable)?;
-        let root = commit.tree().map_err(unreadable)?;
+        })
+    }
+
+    fn component_listings(&self, commit: GitId) -> Result<Vec<(usize, Listing)>, ExtractError> {
+        let root = self.root_tree(commit)?;
         let mut listings = Vec::new();
         for (index, directory) in COMPONENT_DIRECTORIES.iter().enumerate() {
-            let Some(entry) = root.lookup_entry(directory.split('/')).map_err(unreadable)? else { continue };
-            if !entry.mode().is_tree() {
-                continue;
+            if let Some(tree) = self.subtree(root, directory)? {
+                listings.push((index, self.onnx_files(tree)?));
             }
-            let tree = self.repository().find_tree(entry.object_id()).map_err(unreadable)?;
-            let mut listing = Listing::new();
-            for entry in tree.iter() {
-                let entry = entry.map_err(unreadable)?;
-                if let (Ok(name), true) = (entry.filename().to_str(), entry.filename().ends_with(b".onnx")) {
-                    listing.insert(name.to_owned(), (entry.kind(), entry.object_id()));
-                }
-            }
-            listings.push((index, listing));
         }
         Ok(listings)
+    }
+
+    /// The tree at `directory` below `root`; `None` where there is none (a symbolic link is no tree).
+    fn subtree(&self, root: gix::ObjectId, directory: &str) -> Result<Option<gix::ObjectId>, ExtractError> {
+        let mut tree = root;
+        for name in directory.split('/') {
+            let data = self.tree_data(tree)?;
+            let entry = gix::objs::TreeRefIter::from_bytes(&data, tree.kind())
+                .filter_map(Result::ok)
+                .find(|entry| entry.filename == name.as_bytes());
+            match entry {
+                Some(entry) if entry.mode.is_tree() => tree = entry.oid.to_owned(),
+                _ => return Ok(None),
+            }
+        }
+        Ok(Some(tree))
+    }
+
+    fn onnx_files(&self, tree: gix::ObjectId) -> Result<Listing, ExtractError> {
+        let data = self.tree_data(tree)?;
+        let mut listing = Listing::new();
+        for entry in gix::objs::TreeRefIter::from_bytes(&data, tree.kind()) {
+            let entry = entry.map_err(|error| ExtractError::Corrupt {
+                what: format!("tree {tree}"),
+                path: self.path().to_owned(),
+                why: error.to_string(),
+            })?;
+            if let (Ok(name), true) = (entry.filename.to_str(), entry.filename.ends_with(b".onnx")) {
+                listing.insert(name.to_owned(), (entry.mode.kind(), entry.oid.to_owned()));
+            }
+        }
+        Ok(listing)
+    }
+
+    fn tree_data(&self, id: gix::ObjectId) -> Result<Vec<u8>, ExtractError> {
+        let found = self.reader().repository.try_find_object(id).map_err(|error| ExtractError::Corrupt {
+            what: format!("tree {id}"),
+            path: self.path().to_owned(),
+            why: error.to_string(),
+        })?;
+        let object = found.ok_or_else(|| ExtractError::ObjectMissing {
+            id: id.to_string(),
+            what: "a directory".to_owned(),
+            looked_in: self.objects().dirs().to_vec(),
+        })?;
+        Ok(object.detach().data)
     }
 }
 

@@ -1,10 +1,12 @@
 //! Why sources could not be had, in words and in classes that a caller decides on.
 
+use std::sync::Arc;
+
 use camino::Utf8PathBuf;
 use durable_fs::{FsError, FsErrorKind};
 use model_catalog::{InputFormat, RelPath, Sha256Digest, Variant};
 
-use crate::PointerError;
+use crate::{GitFetchError, LfsFetchError, PointerError};
 
 /// What a caller can do about an error.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -19,6 +21,20 @@ pub enum ErrorClass {
     MalformedPointer,
     /// The bytes are in none of the places that were looked in.
     NotFoundAnywhere,
+    /// The server wants credentials, or others.
+    Auth,
+    /// A quota at the server is used up; its owner must act.
+    Quota,
+    /// Every server that was asked says that it does not have the object.
+    GoneAtServer,
+    /// Two downloads of the object differ: damage on the way.
+    CorruptInTransit,
+    /// Two downloads of the object agree on wrong bytes: damage at the server.
+    CorruptAtServer,
+    /// A server or the way to it failed; another run may succeed.
+    Network,
+    /// This machine's clock is wrong, or a certificate's dates are.
+    Clock,
     /// Bytes on this machine are damaged.
     Corrupt,
     /// A staged file was refused by the caller's check.
@@ -158,6 +174,18 @@ pub enum ExtractError {
         /// Size or digest, expected and found.
         source: FsError,
     },
+    /// An option cannot be used.
+    #[error("the sources cannot be set up: {why}")]
+    Options {
+        /// Which, and why.
+        why: String,
+    },
+    /// The object could not be fetched.
+    #[error(transparent)]
+    Fetch(Arc<LfsFetchError>),
+    /// Git objects could not be fetched.
+    #[error(transparent)]
+    GitFetch(Box<GitFetchError>),
     /// The caller's check refused a staged file.
     #[error("{git_path} at commit {commit} is refused: {why}")]
     Refused {
@@ -215,6 +243,9 @@ impl ExtractError {
             Self::Pointer { .. } => ErrorClass::MalformedPointer,
             Self::ObjectMissing { .. } | Self::LfsObjectMissing { .. } => ErrorClass::NotFoundAnywhere,
             Self::Corrupt { .. } | Self::LfsObjectDamaged { .. } => ErrorClass::Corrupt,
+            Self::Options { .. } => ErrorClass::System,
+            Self::Fetch(error) => error.class(),
+            Self::GitFetch(error) => error.class,
             Self::Refused { .. } => ErrorClass::Refused,
             Self::Interrupted => ErrorClass::Interrupted,
             Self::Fs(error) => match error.kind() {

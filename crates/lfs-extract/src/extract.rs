@@ -5,7 +5,7 @@ use std::{
     io::{Read, Write},
 };
 
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{BLOCK, Durability, Expected, FsError, Sha256, StagedFile, ThreadedHasher, sync_dir};
 use model_catalog::{Component, ComponentFile, RelPath, Sha256Digest, Variant};
 
@@ -90,11 +90,16 @@ impl SourceClone {
             ByteSource::GitBlob { .. } => self
                 .open_blob(planned.blob.0, planned.git_path.as_str())?
                 .copy_to(watch, |block| write(&mut file, block))?,
-            ByteSource::LfsCache { path } => copy_blocks(path, watch, |block| write(&mut file, block))?,
+            ByteSource::LfsCache { path } | ByteSource::LfsFetched { path, .. } => {
+                copy_blocks(path, watch, |block| write(&mut file, block))?;
+            }
+            ByteSource::LfsServer { looked_in, damaged, .. } => {
+                return Err(unfetched(plan, planned, looked_in, damaged));
+            }
         }
         let size = hash.len();
         let sha256 = hash.finish();
-        if let ByteSource::LfsCache { path } = &planned.source {
+        if let ByteSource::LfsCache { path } | ByteSource::LfsFetched { path, .. } = &planned.source {
             Expected { size: Some(planned.size), sha256: planned.sha256 }.check(path, size, sha256).map_err(
                 |source| ExtractError::LfsObjectDamaged { git_path: planned.git_path.clone(), source },
             )?;
@@ -111,6 +116,28 @@ impl SourceClone {
             durability,
         };
         Ok((file, extracted))
+    }
+}
+
+/// The object is not on this machine, and nobody fetched it.
+fn unfetched(
+    plan: &ModelPlan,
+    planned: &PlannedFile,
+    looked_in: &[Utf8PathBuf],
+    damaged: &Option<Utf8PathBuf>,
+) -> ExtractError {
+    let git_path = planned.git_path.clone();
+    if let Some(path) = damaged {
+        let actual = path.metadata().map_or(0, |found| found.len());
+        let source = FsError::Size { path: path.clone(), expected: planned.size, actual };
+        return ExtractError::LfsObjectDamaged { git_path, source };
+    }
+    ExtractError::LfsObjectMissing {
+        oid: planned.sha256.unwrap_or_else(|| unreachable!("a pointer says its object's digest")),
+        size: planned.size,
+        git_path,
+        commit: plan.commit.to_string(),
+        looked_in: looked_in.to_vec(),
     }
 }
 

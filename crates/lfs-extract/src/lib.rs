@@ -14,25 +14,41 @@
 //! The user's clone, its configuration and its refs are never written.
 
 mod alternates;
+mod batch;
 mod blob;
 mod components;
+mod endpoints;
 mod error;
 mod extract;
+mod fetch_error;
+mod git_credentials;
+mod git_store;
 mod inflate;
+mod lfs_fetch;
+mod object_cache;
 mod object_store;
 mod plan;
 mod pointer;
 mod pointer_error;
 mod revision;
 mod source_clone;
+mod sources;
 mod watch;
 
+pub use batch::{Action, BatchAnswer, ObjectError, parse_batch_answer};
 pub use components::SourceBlob;
+pub use endpoints::{Endpoint, EndpointSource};
 pub use error::{ErrorClass, ExtractError, MissingComponents};
 pub use extract::{ExtractedFile, StagedCheck};
+pub use fetch_error::{LfsFetchError, Tried};
+pub use git_credentials::CredentialSources;
+pub use git_store::{DEFAULT_UPSTREAM, GitFetchError, GitStore};
+pub use lfs_fetch::{FetchOptions, FetchOutcomes, FetchedObject, LfsFetcher, WantedObject};
+pub use object_cache::ObjectCache;
 pub use plan::{ByteSource, ModelPlan, PlannedFile};
 pub use pointer::{MAX_POINTER_SIZE, Pointer};
 pub use pointer_error::PointerError;
 pub use revision::GitId;
 pub use source_clone::SourceClone;
+pub use sources::{Sources, SourcesOptions};
 pub use watch::Watch;

@@ -2,11 +2,16 @@
 
 use camino::Utf8PathBuf;
 use model_catalog::{ComponentFile, InputFormat, ModelId, RelPath, Sha256Digest, SourceEntry};
+use verified_download::HttpUrl;
 
-use crate::{ExtractError, GitId, MAX_POINTER_SIZE, Pointer, SourceBlob, SourceClone};
+use crate::{
+    Endpoint, ExtractError, GitId, MAX_POINTER_SIZE, ObjectCache, Pointer, SourceBlob, SourceClone,
+    object_cache::object_path,
+};
 
 /// Where a component's bytes come from.
 #[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
 pub enum ByteSource {
     /// The blob itself is the ONNX.
     GitBlob {
@@ -20,6 +25,29 @@ pub enum ByteSource {
         /// The object's file.
         path: Utf8PathBuf,
     },
+    /// The blob is a pointer, and its object was fetched into the workspace's cache.
+    LfsFetched {
+        /// The object's file.
+        path: Utf8PathBuf,
+        /// The address that served it, without secrets.
+        url: String,
+    },
+    /// The blob is a pointer, and its object is not on this machine.
+    LfsServer {
+        /// The servers to ask, in order.
+        endpoints: Vec<Endpoint>,
+        /// Where it was looked for.
+        looked_in: Vec<Utf8PathBuf>,
+        /// A file of the object's name that is not the object.
+        damaged: Option<Utf8PathBuf>,
+    },
+}
+
+impl ByteSource {
+    /// Whether the bytes are still to come over the network.
+    pub fn is_remote(&self) -> bool {
+        matches!(self, Self::LfsServer { .. })
+    }
 }
 
 impl std::fmt::Display for ByteSource {
@@ -28,6 +56,14 @@ impl std::fmt::Display for ByteSource {
             Self::GitBlob { path, delta: false } => write!(f, "git blob in {path}"),
             Self::GitBlob { path, delta: true } => write!(f, "git blob (delta) in {path}"),
             Self::LfsCache { path } => write!(f, "LFS object {path}"),
+            Self::LfsFetched { url, .. } => write!(f, "LFS object from {url}"),
+            Self::LfsServer { endpoints, .. } => match endpoints.as_slice() {
+                [] => f.write_str("LFS object that no configured server has"),
+                [first, rest @ ..] => {
+                    write!(f, "LFS object from {}", first.url)?;
+                    rest.iter().try_for_each(|endpoint| write!(f, " or {}", endpoint.url))
+                }
+            },
         }
     }
 }
@@ -69,18 +105,50 @@ impl ModelPlan {
     pub fn total_size(&self) -> u64 {
         self.files.iter().map(|file| file.size).sum()
     }
+
+    /// Bytes that are still to come over the network.
+    pub fn remote_size(&self) -> u64 {
+        self.files.iter().filter(|file| file.source.is_remote()).map(|file| file.size).sum()
+    }
 }
 
 impl SourceClone {
-    /// Resolves the entry's ref and finds every component with its bytes. Nothing is written.
+    /// Looks for LFS objects in `cache` too, after the clone's own places.
+    pub fn add_object_cache(&mut self, cache: &ObjectCache) {
+        self.lfs_dirs_mut().push(cache.objects().to_owned());
+    }
+
+    /// Resolves the entry's ref and finds every component with its bytes. Nothing is written, and no server is asked: an
+    /// object that is not on this machine is planned as [`ByteSource::LfsServer`].
     ///
     /// # Errors
     /// [`ExtractError`]: each way in which the sources can be unavailable is a variant of its own.
     pub fn plan_model(&self, id: &ModelId, entry: &SourceEntry) -> Result<ModelPlan, ExtractError> {
+        self.plan_with_mirrors(id, entry, &[])
+    }
+
+    pub(crate) fn plan_with_mirrors(
+        &self,
+        id: &ModelId,
+        entry: &SourceEntry,
+        mirrors: &[HttpUrl],
+    ) -> Result<ModelPlan, ExtractError> {
         let commit = self.resolve(&entry.git_ref)?;
         let sources = self.find_sources(commit, entry.input_format, entry.variant())?;
-        let files =
-            sources.into_iter().map(|source| self.plan_file(commit, source)).collect::<Result<_, _>>()?;
+        let mut endpoints = None;
+        let files = sources
+            .into_iter()
+            .map(|source| {
+                let mut file = self.plan_file(source)?;
+                if let ByteSource::LfsServer { endpoints: wanted, .. } = &mut file.source {
+                    if endpoints.is_none() {
+                        endpoints = Some(self.lfs_endpoints(commit, mirrors)?);
+                    }
+                    wanted.extend(endpoints.iter().flatten().cloned());
+                }
+                Ok(file)
+            })
+            .collect::<Result<_, ExtractError>>()?;
         Ok(ModelPlan {
             id: id.clone(),
             git_ref: entry.git_ref.clone(),
@@ -90,7 +158,7 @@ impl SourceClone {
         })
     }
 
-    fn plan_file(&self, commit: GitId, source: SourceBlob) -> Result<PlannedFile, ExtractError> {
+    fn plan_file(&self, source: SourceBlob) -> Result<PlannedFile, ExtractError> {
         let SourceBlob { file, git_path, blob } = source;
         let planned = |size, sha256, source| PlannedFile {
             file,
@@ -111,44 +179,26 @@ impl SourceClone {
         };
         let pointer = Pointer::parse(&content)
             .map_err(|source| ExtractError::Pointer { git_path: git_path.clone(), source })?;
-        let Some(pointer) = pointer else { return Ok(planned(size, None, as_blob)) };
-        let path = self.find_lfs_object(&pointer, &git_path, commit)?;
-        Ok(planned(pointer.size, Some(pointer.oid), ByteSource::LfsCache { path }))
+        Ok(match pointer {
+            None => planned(size, None, as_blob),
+            Some(pointer) => planned(pointer.size, Some(pointer.oid), self.find_lfs_object(&pointer)),
+        })
     }
 
     /// The first cache that has an object of the pointer's name and size. A file of another size is a damaged or unfinished
-    /// download and does not count, unless there is no better one.
-    fn find_lfs_object(
-        &self,
-        pointer: &Pointer,
-        git_path: &RelPath,
-        commit: GitId,
-    ) -> Result<Utf8PathBuf, ExtractError> {
-        let oid = pointer.oid.to_string();
-        let candidates: Vec<Utf8PathBuf> = self
-            .lfs_object_dirs()
-            .iter()
-            .map(|dir| dir.join(&oid[..2]).join(&oid[2..4]).join(&oid))
-            .collect();
+    /// download and does not count.
+    fn find_lfs_object(&self, pointer: &Pointer) -> ByteSource {
+        let looked_in: Vec<Utf8PathBuf> =
+            self.lfs_object_dirs().iter().map(|dir| object_path(dir, pointer.oid)).collect();
         let size_of = |path: &Utf8PathBuf| {
             path.metadata().ok().filter(std::fs::Metadata::is_file).map(|found| found.len())
         };
-        if let Some(good) = candidates.iter().find(|path| size_of(path) == Some(pointer.size)) {
-            return Ok(good.clone());
+        match looked_in.iter().find(|path| size_of(path) == Some(pointer.size)) {
+            Some(good) => ByteSource::LfsCache { path: good.clone() },
+            None => {
+                let damaged = looked_in.iter().find(|path| size_of(path).is_some()).cloned();
+                ByteSource::LfsServer { endpoints: Vec::new(), looked_in, damaged }
+            }
         }
-        let damaged = candidates.iter().find_map(|path| Some((path.clone(), size_of(path)?)));
-        Err(match damaged {
-            Some((path, actual)) => ExtractError::LfsObjectDamaged {
-                git_path: git_path.clone(),
-                source: durable_fs::FsError::Size { path, expected: pointer.size, actual },
-            },
-            None => ExtractError::LfsObjectMissing {
-                oid: pointer.oid,
-                size: pointer.size,
-                git_path: git_path.clone(),
-                commit: commit.to_string(),
-                looked_in: candidates,
-            },
-        })
     }
 }

@@ -48,7 +48,8 @@ impl SourceClone {
     }
 
     fn peel_to_commit(&self, id: gix::ObjectId, git_ref: &str) -> Result<GitId, ExtractError> {
-        let object = self.repository().try_find_object(id).map_err(|error| ExtractError::Corrupt {
+        let repository = &self.reader().repository;
+        let object = repository.try_find_object(id).map_err(|error| ExtractError::Corrupt {
             what: format!("object {id}"),
             path: self.path().to_owned(),
             why: error.to_string(),

@@ -7,9 +7,18 @@ use crate::{ExtractError, alternates, object_store::ObjectStore};
 /// A git repository with the models' history: a clone, a linked worktree, or a bare repository. It is never written.
 pub struct SourceClone {
     path: Utf8PathBuf,
+    /// Refs and configuration.
     repository: gix::Repository,
-    objects: ObjectStore,
+    /// The clone's own objects, or those of a store beside it that has the clone as its alternate.
+    reader: Reader,
+    object_dir: Utf8PathBuf,
     lfs_dirs: Vec<Utf8PathBuf>,
+}
+
+/// Objects, for trees (through gix) and for blobs (as streams).
+pub(crate) struct Reader {
+    pub(crate) repository: gix::Repository,
+    pub(crate) objects: ObjectStore,
 }
 
 impl std::fmt::Debug for SourceClone {
@@ -28,6 +37,15 @@ fn options() -> gix::open::Options {
     gix::open::Options::isolated().permissions(permissions)
 }
 
+fn open_repository(path: &Utf8Path) -> Result<gix::Repository, ExtractError> {
+    let mut repository = gix::open_opts(path.as_std_path(), options())
+        .map_err(|error| ExtractError::NotARepository { path: path.to_owned(), why: error.to_string() })?;
+    // A missing object would otherwise make every further look-up read the pack directories again.
+    repository.objects.refresh_never();
+    repository.object_cache_size_if_unset(TREE_CACHE);
+    Ok(repository)
+}
+
 impl SourceClone {
     /// Opens the repository at `path`: a working tree, a linked worktree, a bare repository or a `.git` directory.
     ///
@@ -38,19 +56,26 @@ impl SourceClone {
         if !path.exists() {
             return Err(ExtractError::CloneMissing { path });
         }
+        let repository = open_repository(&path)?;
         let not_one = |why: String| ExtractError::NotARepository { path: path.clone(), why };
-        let mut repository =
-            gix::open_opts(path.as_std_path(), options()).map_err(|error| not_one(error.to_string()))?;
-        // A missing object would otherwise make every further look-up read the pack directories again.
-        repository.objects.refresh_never();
-        repository.object_cache_size_if_unset(TREE_CACHE);
         let common = utf8(repository.common_dir()).map_err(not_one)?;
-        let objects = utf8(repository.objects.store_ref().path()).map_err(not_one)?;
-        let object_dirs = alternates::object_dirs(&objects).map_err(not_one)?;
+        let object_dir = utf8(repository.objects.store_ref().path()).map_err(not_one)?;
+        let object_dirs = alternates::object_dirs(&object_dir).map_err(not_one)?;
         let moved = repository.config_snapshot().string("lfs.storage").map(|dir| dir.to_string());
-        let lfs_dirs = alternates::lfs_dirs(&common, moved.as_deref(), &object_dirs);
+        let mut lfs_dirs = alternates::lfs_dirs(&common, moved.as_deref(), &object_dirs);
+        lfs_dirs.extend(alternates::local_remote_dirs(&repository, &path));
         let objects = ObjectStore::open(object_dirs)?;
-        Ok(Self { path, repository, objects, lfs_dirs })
+        let reader = Reader { repository: repository.clone(), objects };
+        Ok(Self { path, repository, reader, object_dir, lfs_dirs })
+    }
+
+    /// Reads objects from the bare repository `store`, which has this clone's objects as its alternate.
+    pub(crate) fn read_through(&mut self, store: &Utf8Path) -> Result<(), ExtractError> {
+        let repository = open_repository(store)?;
+        let not_one = |why: String| ExtractError::NotARepository { path: store.to_owned(), why };
+        let object_dirs = alternates::object_dirs(&store.join("objects")).map_err(not_one)?;
+        self.reader = Reader { repository, objects: ObjectStore::open(object_dirs)? };
+        Ok(())
     }
 
     /// The path that was opened.
@@ -58,18 +83,32 @@ impl SourceClone {
         &self.path
     }
 
-    /// The directories in which LFS objects are looked for, in order: `lfs.storage` or the common git directory's, then
-    /// those of the alternates.
+    /// The directories in which LFS objects are looked for, in order: `lfs.storage` or the common git directory's, those of
+    /// the alternates, then those of remotes on this machine.
     pub fn lfs_object_dirs(&self) -> &[Utf8PathBuf] {
         &self.lfs_dirs
     }
 
+    pub(crate) fn lfs_dirs_mut(&mut self) -> &mut Vec<Utf8PathBuf> {
+        &mut self.lfs_dirs
+    }
+
+    /// The clone's own object directory.
+    pub(crate) fn object_dir(&self) -> &Utf8Path {
+        &self.object_dir
+    }
+
+    /// The clone, for refs and configuration.
     pub(crate) fn repository(&self) -> &gix::Repository {
         &self.repository
     }
 
+    pub(crate) fn reader(&self) -> &Reader {
+        &self.reader
+    }
+
     pub(crate) fn objects(&self) -> &ObjectStore {
-        &self.objects
+        &self.reader.objects
     }
 }
 

@@ -1,0 +1,271 @@
+//! The sources of a whole catalog: planned in one pass, fetched in parallel, extracted model by model.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use model_catalog::{ModelId, SourceEntry};
+use verified_download::HttpUrl;
+
+use crate::{
+    ByteSource, ExtractError, ExtractedFile, FetchOptions, GitStore, LfsFetcher, ModelPlan, ObjectCache,
+    Pointer, SourceClone, StagedCheck, WantedObject, Watch, git_store::Wanted, revision::full_id,
+};
+
+/// What the sources are taken from.
+#[derive(Debug, Clone)]
+pub struct SourcesOptions {
+    /// The clone.
+    pub clone: Utf8PathBuf,
+    /// A directory of the workspace for what is fetched: LFS objects under `lfs`, git objects under `git`.
+    pub cache: Option<Utf8PathBuf>,
+    /// Repositories to ask for commits that the clone lacks, in order.
+    pub upstreams: Vec<String>,
+    /// How to fetch; without it no server is asked.
+    pub fetch: Option<FetchOptions>,
+}
+
+/// A clone, and what fills its gaps.
+#[derive(Debug)]
+pub struct Sources {
+    clone: SourceClone,
+    store: Option<GitStore>,
+    fetcher: Option<LfsFetcher>,
+}
+
+impl Sources {
+    /// Opens the clone and what was fetched in earlier runs.
+    ///
+    /// # Errors
+    /// [`ExtractError`] where the clone cannot be opened or an option cannot be used.
+    pub fn open(options: SourcesOptions) -> Result<Self, ExtractError> {
+        let SourcesOptions { clone, cache, upstreams, fetch } = options;
+        let mut clone = SourceClone::open(clone)?;
+        let objects = cache.as_ref().map(|cache| ObjectCache::new(cache.join("lfs")));
+        if let Some(objects) = &objects {
+            clone.add_object_cache(objects);
+        }
+        let fetcher = match (objects, fetch) {
+            (Some(objects), Some(fetch)) => Some(
+                LfsFetcher::new(objects, fetch)
+                    .map_err(|error| ExtractError::Options { why: error.to_string() })?,
+            ),
+            _ => None,
+        };
+        let store = cache.map(|cache| GitStore::new(cache.join("git"), upstreams));
+        if let Some(store) = store.as_ref().filter(|store| store.exists()) {
+            clone.read_through(store.path())?;
+        }
+        Ok(Self { clone, store, fetcher })
+    }
+
+    /// The clone.
+    pub fn clone_repository(&self) -> &SourceClone {
+        &self.clone
+    }
+
+    fn mirrors(&self) -> &[HttpUrl] {
+        self.fetcher.as_ref().map_or(&[], LfsFetcher::mirrors)
+    }
+
+    /// Plans every model. Commits and blobs that the clone lacks (it may be a partial one) are fetched first, all of a kind
+    /// in one request; LFS objects are not: [`Self::fetch`] does that.
+    pub fn plan(
+        &mut self,
+        models: &[(ModelId, SourceEntry)],
+        watch: &Watch<'_>,
+    ) -> Vec<Result<ModelPlan, ExtractError>> {
+        let mut failures = BTreeMap::new();
+        if self.fetcher.is_some() {
+            self.fetch_git_objects(models, &mut failures, watch);
+        }
+        models.iter().map(|(id, entry)| self.plan_one(id, entry, &mut failures)).collect()
+    }
+
+    fn plan_one(
+        &self,
+        id: &ModelId,
+        entry: &SourceEntry,
+        failures: &mut BTreeMap<gix::ObjectId, ExtractError>,
+    ) -> Result<ModelPlan, ExtractError> {
+        let planned = self.clone.plan_with_mirrors(id, entry, self.mirrors());
+        planned.map_err(|error| match missing_object(&error).and_then(|(id, _)| failures.remove(&id)) {
+            // Why it could not be fetched says more than that it is missing.
+            Some(failure) => failure,
+            None => error,
+        })
+    }
+
+    /// Fetches what the plans lack in rounds: commits, then trees, then blobs, until nothing new is missing.
+    fn fetch_git_objects(
+        &mut self,
+        models: &[(ModelId, SourceEntry)],
+        failures: &mut BTreeMap<gix::ObjectId, ExtractError>,
+        watch: &Watch<'_>,
+    ) {
+        let mut asked = BTreeSet::new();
+        loop {
+            let mut missing: BTreeMap<gix::ObjectId, Wanted> = BTreeMap::new();
+            for (_, entry) in models {
+                missing.extend(self.missing_git_objects(entry));
+            }
+            missing.retain(|id, _| asked.insert(*id));
+            if missing.is_empty() || watch.check().is_err() {
+                return;
+            }
+            for kind in [Wanted::Commit, Wanted::Object] {
+                let ids: Vec<_> =
+                    missing.iter().filter(|(_, wanted)| **wanted == kind).map(|(id, _)| *id).collect();
+                self.fetch_all(&ids, kind, failures, watch);
+            }
+        }
+    }
+
+    /// The git objects that stand between an entry and its plan.
+    fn missing_git_objects(&self, entry: &SourceEntry) -> Vec<(gix::ObjectId, Wanted)> {
+        let found = self
+            .clone
+            .resolve(&entry.git_ref)
+            .and_then(|commit| self.clone.find_sources(commit, entry.input_format, entry.variant()));
+        match found {
+            Ok(sources) => {
+                let lacking =
+                    sources.into_iter().filter(|source| self.clone.objects().find(source.blob.0).is_none());
+                lacking.map(|source| (source.blob.0, Wanted::Object)).collect()
+            }
+            Err(error) => missing_object(&error).into_iter().collect(),
+        }
+    }
+
+    /// Fetches `ids` in one request; where that fails, one by one, so that one bad ID does not cost the others.
+    fn fetch_all(
+        &mut self,
+        ids: &[gix::ObjectId],
+        kind: Wanted,
+        failures: &mut BTreeMap<gix::ObjectId, ExtractError>,
+        watch: &Watch<'_>,
+    ) {
+        let Some(store) = self.store.clone().filter(|_| !ids.is_empty()) else { return };
+        let promisors = self.promisor_urls();
+        let whole = store
+            .prepare(self.clone.object_dir(), watch)
+            .and_then(|()| store.fetch(ids, kind, &promisors, watch));
+        match whole {
+            Ok(()) => {}
+            Err(error) if ids.len() == 1 => drop(failures.insert(ids[0], error)),
+            Err(_) => {
+                for id in ids {
+                    if let Err(error) = store.fetch(&[*id], kind, &promisors, watch) {
+                        failures.insert(*id, error);
+                    }
+                }
+            }
+        }
+        if store.exists()
+            && let Err(error) = self.clone.read_through(store.path())
+        {
+            failures.insert(ids[0], error);
+        }
+    }
+
+    /// The remotes that promised the objects which a partial clone left out.
+    fn promisor_urls(&self) -> Vec<String> {
+        let repository = self.clone.repository();
+        let config = repository.config_snapshot();
+        crate::endpoints::remote_names(repository)
+            .into_iter()
+            .filter(|name| config.boolean(format!("remote.{name}.promisor").as_str()) == Some(true))
+            .filter_map(|name| Some(config.string(format!("remote.{name}.url").as_str())?.to_string()))
+            .collect()
+    }
+
+    /// Fetches the LFS objects that the plans lack, several at a time, equal ones once. Without a network the plans come back
+    /// as they are.
+    pub fn fetch(&self, plans: Vec<ModelPlan>, watch: &Watch<'_>) -> Vec<Result<ModelPlan, ExtractError>> {
+        let wanted: Vec<WantedObject> = plans.iter().flat_map(wanted_objects).collect();
+        let Some(fetcher) = self.fetcher.as_ref().filter(|_| !wanted.is_empty()) else {
+            return plans.into_iter().map(Ok).collect();
+        };
+        let (mut fetched, mut failed) = (BTreeMap::new(), BTreeMap::new());
+        for (oid, outcome) in fetcher.fetch(wanted, watch) {
+            match outcome {
+                Ok(object) => drop(fetched.insert(oid, object)),
+                Err(error) => drop(failed.insert(oid, Arc::new(error))),
+            }
+        }
+        let finish = |mut plan: ModelPlan| {
+            for file in plan.files.iter_mut().filter(|file| file.source.is_remote()) {
+                let Some(oid) = file.sha256 else { continue };
+                if let Some(object) = fetched.get(&oid) {
+                    file.source =
+                        ByteSource::LfsFetched { path: object.path.clone(), url: object.url.clone() };
+                } else if let Some(error) = failed.get(&oid) {
+                    return Err(ExtractError::Fetch(error.clone()));
+                }
+            }
+            Ok(plan)
+        };
+        plans.into_iter().map(finish).collect()
+    }
+
+    /// Extracts a plan into `destination` as [`SourceClone::extract_model`] does. An object of the clone's cache that turns
+    /// out to be damaged is fetched anew, where there is a network.
+    ///
+    /// # Errors
+    /// [`ExtractError`]
+    pub fn extract(
+        &self,
+        plan: &ModelPlan,
+        destination: &Utf8Path,
+        check: StagedCheck<'_>,
+        watch: &Watch<'_>,
+    ) -> Result<Vec<ExtractedFile>, ExtractError> {
+        let outcome = self.clone.extract_model(plan, destination, check, watch);
+        match outcome {
+            Err(ExtractError::LfsObjectDamaged { source, .. }) if self.fetcher.is_some() => {
+                let plan = self.without(plan, source.path())?;
+                let fetched = self.fetch(vec![plan], watch).remove(0)?;
+                self.clone.extract_model(&fetched, destination, check, watch)
+            }
+            outcome => outcome,
+        }
+    }
+
+    /// The plan with the object at `damaged` taken from a server.
+    fn without(&self, plan: &ModelPlan, damaged: &Utf8Path) -> Result<ModelPlan, ExtractError> {
+        let endpoints = self.clone.lfs_endpoints(plan.commit, self.mirrors())?;
+        let mut plan = plan.clone();
+        for file in &mut plan.files {
+            if matches!(&file.source, ByteSource::LfsCache { path } if path == damaged) {
+                let damaged = Some(damaged.to_owned());
+                let looked_in = damaged.iter().cloned().collect();
+                file.source = ByteSource::LfsServer { endpoints: endpoints.clone(), looked_in, damaged };
+            }
+        }
+        Ok(plan)
+    }
+}
+
+fn wanted_objects(plan: &ModelPlan) -> Vec<WantedObject> {
+    let wanted = plan.files.iter().filter_map(|file| match (&file.source, file.sha256) {
+        (ByteSource::LfsServer { endpoints, looked_in, .. }, Some(oid)) => Some(WantedObject {
+            pointer: Pointer { oid, size: file.size },
+            git_path: file.git_path.clone(),
+            endpoints: endpoints.clone(),
+            looked_in: looked_in.clone(),
+        }),
+        _ => None,
+    });
+    wanted.collect()
+}
+
+/// The object whose absence an error reports, where it can be asked for by ID.
+fn missing_object(error: &ExtractError) -> Option<(gix::ObjectId, Wanted)> {
+    match error {
+        ExtractError::CommitMissing { git_ref, .. } => Some((full_id(git_ref)?, Wanted::Commit)),
+        ExtractError::ObjectMissing { id, .. } => Some((full_id(id)?, Wanted::Object)),
+        _ => None,
+    }
+}

@@ -1,0 +1,446 @@
+//! LFS objects over HTTP, from a server that misbehaves on request.
+#![expect(
+    clippy::disallowed_methods,
+    clippy::unwrap_used,
+    reason = "tests write their inputs directly and panic on failure"
+)]
+
+#[path = "../../verified-download/tests/fault_server/mod.rs"]
+mod fault_server;
+mod repository;
+
+use std::{
+    collections::BTreeMap,
+    fs,
+    sync::atomic::{AtomicUsize, Ordering},
+    time::Duration,
+};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use durable_fs::Sha256;
+use fault_server::{Answer, FaultServer, Seen};
+use lfs_extract::{
+    ByteSource, CredentialSources, ErrorClass, ExtractError, ExtractedFile, FetchOptions, ModelPlan, Sources,
+    SourcesOptions, Watch,
+};
+use model_catalog::{ModelId, SourceEntry};
+use repository::{OLD_DIR, Repository, git_in, id, names, noise, object_path, split, supercombo};
+use verified_download::{HttpOptions, HttpUrl, Netrc};
+
+/// The objects of a server, by ID.
+type Objects = BTreeMap<String, Vec<u8>>;
+
+fn objects(contents: &[&[u8]]) -> Objects {
+    contents.iter().map(|content| (Sha256::digest(content).to_string(), content.to_vec())).collect()
+}
+
+/// What a correct LFS server answers.
+fn lfs(seen: &Seen, objects: &Objects) -> Answer {
+    if seen.path.ends_with("/objects/batch") {
+        assert_eq!(seen.header("accept"), Some("application/vnd.git-lfs+json"));
+        let host = seen.header("host").unwrap();
+        return batch(seen, |oid| {
+            if objects.contains_key(oid) {
+                format!(r#""actions":{{"download":{{"href":"http://{host}/o/{oid}"}}}}"#)
+            } else {
+                r#""error":{"code":404,"message":"not here"}"#.to_owned()
+            }
+        });
+    }
+    match seen.path.strip_prefix("/o/").and_then(|oid| objects.get(oid)) {
+        Some(content) => Answer::serve(seen, content),
+        None => Answer::new(404, ""),
+    }
+}
+
+fn batch(seen: &Seen, of: impl Fn(&str) -> String) -> Answer {
+    let question: serde_json::Value = serde_json::from_slice(&seen.body).unwrap();
+    assert_eq!(question["operation"], "download");
+    let answers: Vec<String> = question["objects"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|object| {
+            let oid = object["oid"].as_str().unwrap();
+            format!(r#"{{"oid":"{oid}","size":{},{}}}"#, object["size"], of(oid))
+        })
+        .collect();
+    Answer::new(200, format!(r#"{{"transfer":"basic","objects":[{}]}}"#, answers.join(",")))
+        .header("Content-Type", "application/vnd.git-lfs+json")
+}
+
+fn fetch_options() -> FetchOptions {
+    FetchOptions {
+        http: HttpOptions {
+            stall_timeout: Duration::from_millis(500),
+            backoff: Duration::from_millis(5),
+            attempts: 3,
+            longest_wait: Duration::from_secs(2),
+            ..HttpOptions::default()
+        },
+        ..FetchOptions::default()
+    }
+}
+
+struct Workspace {
+    repository: Repository,
+    cache: Utf8PathBuf,
+}
+
+impl Workspace {
+    fn new() -> Self {
+        let repository = Repository::new();
+        Self { cache: repository.root.join("cache"), repository }
+    }
+
+    fn sources_of(&self, clone: &Utf8Path, fetch: Option<FetchOptions>) -> Sources {
+        let options = SourcesOptions {
+            clone: clone.to_owned(),
+            cache: Some(self.cache.clone()),
+            upstreams: Vec::new(),
+            fetch,
+        };
+        Sources::open(options).unwrap()
+    }
+
+    fn extract(&self, models: &[(&str, SourceEntry)]) -> Vec<Result<Vec<ExtractedFile>, ExtractError>> {
+        self.extract_with(models, fetch_options())
+    }
+
+    fn extract_with(
+        &self,
+        models: &[(&str, SourceEntry)],
+        fetch: FetchOptions,
+    ) -> Vec<Result<Vec<ExtractedFile>, ExtractError>> {
+        run(&mut self.sources_of(&self.repository.path, Some(fetch)), models, &self.repository)
+    }
+
+    fn failure(&self, git_ref: &str) -> ExtractError {
+        let error = self.extract(&[("m", supercombo(git_ref))]).remove(0).unwrap_err();
+        assert!(
+            !self.repository.root.join("out-m").exists()
+                || names(&self.repository.root.join("out-m")).is_empty()
+        );
+        error
+    }
+}
+
+fn run(
+    sources: &mut Sources,
+    models: &[(&str, SourceEntry)],
+    repository: &Repository,
+) -> Vec<Result<Vec<ExtractedFile>, ExtractError>> {
+    let models: Vec<(ModelId, SourceEntry)> =
+        models.iter().map(|(name, entry)| (id(name), entry.clone())).collect();
+    let plans: Vec<ModelPlan> =
+        sources.plan(&models, &Watch::nobody()).into_iter().map(|plan| plan.unwrap()).collect();
+    let fetched = sources.fetch(plans, &Watch::nobody());
+    fetched
+        .into_iter()
+        .map(|plan| {
+            let plan = plan?;
+            let destination = repository.destination(&format!("out-{}", plan.id));
+            sources.extract(&plan, &destination, &|_, _| Ok(()), &Watch::nobody())
+        })
+        .collect()
+}
+
+const FILE: &str = "selfdrive/modeld/models/driving_supercombo.onnx";
+
+/// A commit whose supercombo is a pointer without a cached object, and whose `.lfsconfig` names `url`.
+fn pointer_commit(repository: &Repository, content: &[u8], url: &str) -> String {
+    repository.write_lfs(FILE, content, false);
+    repository.write(".lfsconfig", format!("[lfs]\n\turl = {url}\n\tlocksverify = false\n").as_bytes());
+    repository.commit("pointer")
+}
+
+#[test]
+fn objects_are_fetched_once_and_kept() {
+    require_git!("objects_are_fetched_once_and_kept");
+    let workspace = Workspace::new();
+    let repository = &workspace.repository;
+    let (vision, first, second) = (noise(1, 400_000), noise(2, 50_000), noise(3, 60_000));
+    let held = objects(&[&vision, &first, &second]);
+    let server = FaultServer::start(move |seen, _| lfs(seen, &held));
+    repository.write(".lfsconfig", format!("[lfs]\nurl = {}\n", server.url("/x.git/info/lfs")).as_bytes());
+    repository.write_lfs(&format!("{OLD_DIR}/driving_vision.onnx"), &vision, false);
+    repository.write_lfs(&format!("{OLD_DIR}/driving_policy.onnx"), &first, false);
+    let one = repository.commit("one");
+    repository.write_lfs(&format!("{OLD_DIR}/driving_policy.onnx"), &second, false);
+    let two = repository.commit("two");
+    let config = fs::read(repository.path.join(".git/config")).unwrap();
+
+    let models = [("a", split(&one)), ("b", split(&two))];
+    let mut dry = workspace.sources_of(&repository.path, Some(fetch_options()));
+    let plan = dry.plan(&[(id("a"), split(&one))], &Watch::nobody()).remove(0).unwrap();
+    assert_eq!(plan.remote_size(), 450_000);
+    assert!(plan.files[0].source.to_string().contains(&server.address), "{}", plan.files[0].source);
+    assert!(server.seen().is_empty() && !workspace.cache.exists(), "planning asks nobody and writes nothing");
+
+    for extracted in workspace.extract(&models) {
+        let files = extracted.unwrap();
+        assert!(matches!(&files[0].source, ByteSource::LfsFetched { url, .. } if url.contains("/o/")));
+    }
+    assert_eq!(fs::read(repository.root.join("out-b/b_driving_vision.onnx")).unwrap(), vision);
+    assert_eq!(fs::read(repository.root.join("out-a/a_driving_policy.onnx")).unwrap(), first);
+    // One batch, and each object once although both models have the same vision.
+    let paths: Vec<_> = server.seen().iter().map(|seen| seen.method.clone()).collect();
+    assert_eq!((paths.iter().filter(|method| *method == "POST").count(), paths.len()), (1, 4));
+    let files = workspace.extract(&models).remove(1).unwrap();
+    assert!(matches!(&files[0].source, ByteSource::LfsCache { path } if path.starts_with(&workspace.cache)));
+    assert_eq!(server.seen().len(), 4, "the second run asks nobody");
+    assert_eq!(fs::read(repository.path.join(".git/config")).unwrap(), config);
+}
+
+#[test]
+fn the_endpoint_is_a_property_of_the_commit() {
+    require_git!("the_endpoint_is_a_property_of_the_commit");
+    let workspace = Workspace::new();
+    let repository = &workspace.repository;
+    let (old, new) = (noise(4, 9_000), noise(5, 9_000));
+    let (old_held, new_held) = (objects(&[&old]), objects(&[&new]));
+    let old_host = FaultServer::start(move |seen, _| lfs(seen, &old_held));
+    let new_host = FaultServer::start(move |seen, _| lfs(seen, &new_held));
+    let first = pointer_commit(repository, &old, &old_host.url("/old"));
+    let second = pointer_commit(repository, &new, &new_host.url("/new"));
+    // Neither a mirror without a working tree nor an empty working tree changes that.
+    git_in(&repository.root, &["clone", "-q", "--mirror", repository.path.as_str(), "mirror.git"]);
+    git_in(&repository.root, &["clone", "-q", "--no-checkout", repository.path.as_str(), "empty"]);
+    for clone in ["clone", "mirror.git", "empty"] {
+        if workspace.cache.exists() {
+            fs::remove_dir_all(&workspace.cache).unwrap();
+        }
+        let mut sources = workspace.sources_of(&repository.root.join(clone), Some(fetch_options()));
+        let models = [("a", supercombo(&first)), ("b", supercombo(&second))];
+        for extracted in run(&mut sources, &models, repository) {
+            extracted.unwrap_or_else(|error| panic!("{clone}: {error}"));
+        }
+    }
+    assert_eq!((old_host.seen().len(), new_host.seen().len()), (6, 6));
+}
+
+#[test]
+fn servers_are_asked_in_order_until_one_has_it() {
+    require_git!("servers_are_asked_in_order_until_one_has_it");
+    let workspace = Workspace::new();
+    let repository = &workspace.repository;
+    let content = noise(6, 30_000);
+    let held = objects(&[&content]);
+    let configured = FaultServer::start(|_, _| Answer::new(503, ""));
+    let of_commit = FaultServer::start(|seen, _| lfs(seen, &Objects::new()));
+    let mirror = FaultServer::start(move |seen, _| lfs(seen, &held));
+    let commit = pointer_commit(repository, &content, &of_commit.url("/c"));
+    repository.git(&["config", "lfs.url", &configured.url("/a")]);
+    let mirrors = vec![HttpUrl::parse(&mirror.url("/m")).unwrap()];
+    let fetch = FetchOptions { mirrors, ..fetch_options() };
+    let extracted = workspace.extract_with(&[("m", supercombo(&commit))], fetch).remove(0).unwrap();
+    assert!(extracted[0].source.to_string().contains(&mirror.address));
+    // 503 is asked again as often as allowed, "not here" is final.
+    assert_eq!((configured.seen().len(), of_commit.seen().len()), (3, 1));
+}
+
+#[test]
+fn each_failure_has_its_class() {
+    require_git!("each_failure_has_its_class");
+    let content = noise(7, 30_000);
+    let budget = r#"{"message":"This repository exceeded its LFS budget."}"#;
+    type Handler = Box<dyn Fn(&Seen, usize) -> Answer + Send + Sync>;
+    let with_object = |serve: fn(&Seen, usize, &[u8]) -> Answer| -> Handler {
+        let (held, content) = (objects(&[&content]), content.clone());
+        Box::new(
+            move |seen, before| {
+                if seen.method == "POST" { lfs(seen, &held) } else { serve(seen, before, &content) }
+            },
+        )
+    };
+    let cases: Vec<(Handler, ErrorClass, &str)> = vec![
+        (Box::new(|seen, _| lfs(seen, &Objects::new())), ErrorClass::GoneAtServer, "not here"),
+        (Box::new(|_, _| Answer::new(404, "")), ErrorClass::GoneAtServer, "404"),
+        (Box::new(move |_, _| Answer::new(403, budget)), ErrorClass::Quota, "exceeded its LFS budget"),
+        (Box::new(|_, _| Answer::new(401, "")), ErrorClass::Auth, "git credential helper"),
+        (Box::new(|_, _| Answer::new(502, "<html>")), ErrorClass::Network, "502"),
+        (Box::new(|_, _| Answer::new(200, "<html>hello")), ErrorClass::Network, "batch answer is not valid"),
+        (Box::new(|_, _| Answer::new(429, "").header("Retry-After", 9999)), ErrorClass::Network, "429"),
+        (
+            with_object(|_, _, content| Answer::new(200, vec![0; content.len()])),
+            ErrorClass::CorruptAtServer,
+            "SHA-256",
+        ),
+        (
+            with_object(|_, _, content| Answer::new(200, &content[1..])),
+            ErrorClass::CorruptAtServer,
+            "29999 bytes",
+        ),
+        (
+            with_object(|_, before, content| Answer::new(200, vec![before as u8; content.len()])),
+            ErrorClass::CorruptInTransit,
+            "SHA-256",
+        ),
+        (with_object(|_, _, content| Answer::new(200, content).cut(9)), ErrorClass::Network, "object"),
+    ];
+    for (handler, class, words) in cases {
+        let workspace = Workspace::new();
+        let server = FaultServer::start(handler);
+        let commit = pointer_commit(&workspace.repository, &content, &server.url("/lfs"));
+        let error = workspace.failure(&commit);
+        assert_eq!(error.class(), class, "{error}");
+        let text = error.to_string();
+        assert!(
+            text.contains(words) && text.contains(&server.address) && text.contains(".git/lfs/objects"),
+            "{text}"
+        );
+    }
+    let workspace = Workspace::new();
+    let nobody = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let commit = pointer_commit(&workspace.repository, &content, &format!("http://{nobody}/lfs"));
+    assert_eq!(workspace.failure(&commit).class(), ErrorClass::Network);
+    workspace.repository.write(".lfsconfig", b"[core]\nnothing = 1\n");
+    let commit = workspace.repository.commit("no server");
+    let error = workspace.failure(&commit);
+    assert_eq!(error.class(), ErrorClass::NotFoundAnywhere, "{error}");
+}
+
+#[test]
+fn credentials_come_from_helpers_netrc_and_addresses_and_stay_at_home() {
+    require_git!("credentials_come_from_helpers_netrc_and_addresses_and_stay_at_home");
+    let content = noise(8, 20_000);
+    for way in ["helper", "netrc", "address"] {
+        let workspace = Workspace::new();
+        let repository = &workspace.repository;
+        let held = objects(&[&content]);
+        let storage = FaultServer::start({
+            let content = content.clone();
+            move |seen, _| Answer::serve(seen, &content)
+        });
+        let href = storage.url("/signed?token=1");
+        // "user:right" in base64.
+        let server = FaultServer::start(move |seen, _| {
+            if seen.header("authorization") != Some("Basic dXNlcjpyaWdodA==") {
+                return Answer::new(401, "").header("LFS-Authenticate", "Basic");
+            }
+            batch(seen, |oid| {
+                assert!(held.contains_key(oid));
+                format!(r#""actions":{{"download":{{"href":"{href}","header":{{"X-Token":"t"}}}}}}"#)
+            })
+        });
+        let log = repository.root.join("helper-log");
+        let helper = format!(
+            "!f() {{ cat >> {log}; echo \"op=$1\" >> {log}; test \"$1\" = get && printf 'username=user\\npassword=right\\n'; }}; f"
+        );
+        let mut fetch = fetch_options();
+        let address = match way {
+            "address" => server.url("/lfs").replace("http://", "http://user:right@"),
+            _ => server.url("/lfs"),
+        };
+        if way == "netrc" {
+            fetch.credentials.netrc = Netrc::parse("machine 127.0.0.1 login user password right");
+        } else if way == "helper" {
+            repository.git(&["config", "credential.helper", &helper]);
+            fetch.credentials =
+                CredentialSources { git_in: Some(repository.path.clone()), ..Default::default() };
+        }
+        let commit = pointer_commit(repository, &content, &address);
+        let files = workspace.extract_with(&[("m", supercombo(&commit))], fetch).remove(0);
+        let files = files.unwrap_or_else(|error| panic!("{way}: {error}"));
+        let source = files[0].source.to_string();
+        assert!(!source.contains("right") && !source.contains("token"), "{source}");
+        let seen = &storage.seen()[0];
+        assert_eq!((seen.header("authorization"), seen.header("x-token")), (None, Some("t")), "{way}");
+        if way == "helper" {
+            let log = fs::read_to_string(&log).unwrap();
+            assert!(log.contains("op=get") && log.contains("op=store"), "{log}");
+        }
+    }
+}
+
+#[test]
+fn wrong_credentials_are_rejected_once() {
+    require_git!("wrong_credentials_are_rejected_once");
+    let workspace = Workspace::new();
+    let repository = &workspace.repository;
+    let server = FaultServer::start(|_, _| Answer::new(401, ""));
+    let log = repository.root.join("helper-log");
+    let helper = format!(
+        "!f() {{ echo \"op=$1\" >> {log}; test \"$1\" = get && printf 'username=u\\npassword=wrong\\n'; }}; f"
+    );
+    repository.git(&["config", "credential.helper", &helper]);
+    let commit = pointer_commit(repository, &noise(9, 100), &server.url("/lfs"));
+    let mut fetch = fetch_options();
+    fetch.credentials.git_in = Some(repository.path.clone());
+    let error = workspace.extract_with(&[("m", supercombo(&commit))], fetch).remove(0).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Auth, "{error}");
+    assert_eq!(fs::read_to_string(&log).unwrap(), "op=get\nop=erase\n");
+    assert_eq!(server.seen().len(), 2);
+}
+
+#[test]
+fn an_expired_address_is_asked_for_again() {
+    require_git!("an_expired_address_is_asked_for_again");
+    let workspace = Workspace::new();
+    let content = noise(10, 20_000);
+    let held = objects(&[&content]);
+    let server = FaultServer::start(move |seen, before| {
+        if seen.method == "GET" && before < 2 { Answer::new(403, "expired") } else { lfs(seen, &held) }
+    });
+    let commit = pointer_commit(&workspace.repository, &content, &server.url("/lfs"));
+    workspace.extract(&[("m", supercombo(&commit))]).remove(0).unwrap();
+    let methods: Vec<_> = server.seen().iter().map(|seen| seen.method.clone()).collect();
+    assert_eq!(methods, ["POST", "GET", "POST", "GET"]);
+}
+
+#[test]
+fn a_damaged_object_of_the_clone_is_fetched_anew() {
+    require_git!("a_damaged_object_of_the_clone_is_fetched_anew");
+    for damage in ["flipped", "cut"] {
+        let workspace = Workspace::new();
+        let repository = &workspace.repository;
+        let content = noise(11, 20_000);
+        let held = objects(&[&content]);
+        let server = FaultServer::start(move |seen, _| lfs(seen, &held));
+        let pointer = repository.write_lfs(FILE, &content, true);
+        repository.write(".lfsconfig", format!("[lfs]\nurl = {}\n", server.url("/lfs")).as_bytes());
+        let commit = repository.commit("pointer");
+        let cached = object_path(&repository.path.join(".git/lfs/objects"), &pointer);
+        let mut damaged = content.clone();
+        damaged[5] ^= 1;
+        fs::write(&cached, if damage == "cut" { &content[..7] } else { &damaged[..] }).unwrap();
+        let before = fs::read(&cached).unwrap();
+        let offline =
+            run(&mut workspace.sources_of(&repository.path, None), &[("m", supercombo(&commit))], repository);
+        assert_eq!(offline.into_iter().next().unwrap().unwrap_err().class(), ErrorClass::Corrupt);
+        let files = workspace.extract(&[("m", supercombo(&commit))]).remove(0).unwrap();
+        assert!(matches!(files[0].source, ByteSource::LfsFetched { .. }), "{damage}");
+        assert_eq!(fs::read(repository.root.join("out-m/m_driving_supercombo.onnx")).unwrap(), content);
+        assert_eq!(fs::read(&cached).unwrap(), before, "the clone is not repaired behind its owner's back");
+    }
+}
+
+#[test]
+fn several_objects_come_at_a_time() {
+    require_git!("several_objects_come_at_a_time");
+    let workspace = Workspace::new();
+    let repository = &workspace.repository;
+    let contents: Vec<Vec<u8>> = (20..28).map(|seed| noise(seed, 8_000)).collect();
+    let held = objects(&contents.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    static NOW: AtomicUsize = AtomicUsize::new(0);
+    static MOST: AtomicUsize = AtomicUsize::new(0);
+    let server = FaultServer::start(move |seen, _| {
+        if seen.method == "GET" {
+            MOST.fetch_max(NOW.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            std::thread::sleep(Duration::from_millis(60));
+            NOW.fetch_sub(1, Ordering::SeqCst);
+        }
+        lfs(seen, &held)
+    });
+    let mut models = Vec::new();
+    for (index, content) in contents.iter().enumerate() {
+        models.push((format!("m{index}"), pointer_commit(repository, content, &server.url("/lfs"))));
+    }
+    let models: Vec<(&str, SourceEntry)> =
+        models.iter().map(|(name, commit)| (name.as_str(), supercombo(commit))).collect();
+    for extracted in workspace.extract_with(&models, FetchOptions { jobs: 4, ..fetch_options() }) {
+        extracted.unwrap();
+    }
+    let most = MOST.load(Ordering::SeqCst);
+    assert!((2..=4).contains(&most), "{most} at a time");
+}
