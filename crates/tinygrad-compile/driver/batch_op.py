@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cameras import missing_warps
-from compile_op import HANDLERS, plan_layout
+from compile_op import HANDLERS, add_proofs, plan_layout, proof_units
 from events import DriverError, Events, as_driver_error
 from isolate import Crew, Finished, Unit, forking, open_device, parallel_jobs
 from request import CompileRequest, bad, take
@@ -51,6 +51,7 @@ class Batch:
         self.requests: list[dict[str, Any]] = [{**raw_model(r), "warp_directory": directory} for r in take(raw, "requests", list)]
         self.outcomes: dict[int, dict[str, Any]] = {}
         self.results: dict[int, dict[str, Any]] = {}
+        self.unproven: dict[int, int] = {}
 
     def settle(self, index: int, error: DriverError | None) -> None:
         """Reports one model. It may already have failed, by a camera warp that several models wait for."""
@@ -90,13 +91,14 @@ class Batch:
             self.settle(index, outcome.error)
         elif outcome.unit.op == "capture_policy":
             self.results[index] = outcome.result
-            if self.requests[index].get("prove"):
-                crew.waiting.insert(0, self.unit("prove", index))
-            else:
-                self.settle(index, None)
+            request = CompileRequest.parse(self.requests[index])
+            proofs = proof_units(self.requests[index], request, outcome.unit.label) if request.prove else []
+            self.unproven[index] = len(proofs)
+            crew.waiting[:0] = proofs
         else:
-            self.results[index]["checks"] = outcome.result["checks"]
-            self.results[index]["seconds"] |= outcome.result["seconds"]
+            add_proofs(self.results[index], [outcome.result])
+            self.unproven[index] -= 1
+        if self.unproven.get(index) == 0:
             self.settle(index, None)
 
 

@@ -79,6 +79,20 @@ def handle_proof(raw: dict[str, Any], events: Events) -> dict[str, Any]:
 HANDLERS: dict[str, Handler] = {"capture_warp": handle_warp, "capture_policy": handle_policy, "prove": handle_proof}
 
 
+def proof_units(raw: dict[str, Any], request: CompileRequest, label: dict[str, Any]) -> list[Unit]:
+    """The proof of a file, as two processes where they can run side by side; each loads the file."""
+    names = [camera_name(c) for c in request.cameras]
+    parts = [["run_policy"], names] if parallel_jobs(request.target) > 1 else [[*names, "run_policy"]]
+    return [Unit("prove", {**raw, "only": part}, label) for part in parts]
+
+
+def add_proofs(result: dict[str, Any], proofs: list[dict[str, Any]]) -> None:
+    result["checks"] = [*result.get("checks", []), *(c for p in proofs for c in p["checks"])]
+    for proof in proofs:
+        for stage, seconds in proof["seconds"].items():
+            result["seconds"][stage] = max(seconds, result["seconds"].get(stage, 0.0))
+
+
 def versions() -> dict[str, str]:
     from importlib.metadata import PackageNotFoundError, version
     try:
@@ -99,7 +113,5 @@ def run(raw: dict[str, Any], events: Events) -> dict[str, Any]:
         (result,) = run_all(crew, [Unit("capture_policy", {**raw, "warp_directory": directory}, {})])
     result["seconds"] = seconds | result["seconds"]
     if request.prove:
-        (proof,) = run_all(crew, [Unit("prove", raw, {})])
-        result["checks"] = proof["checks"]
-        result["seconds"] |= proof["seconds"]
+        add_proofs(result, run_all(crew, proof_units(raw, request, {})))
     return result

@@ -7,8 +7,10 @@ package or compiler is reported as such.
 
 from __future__ import annotations
 
+import gc
 import json
 import os
+import re
 import shutil
 import sys
 import traceback
@@ -18,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from events import DriverError, Events, as_driver_error, take_over_stdout
-from request import PROTOCOL, CompileRequest, DmRequest, ProveRequest, RunRequest, bad, take
+from request import PROTOCOL, TARGETS, CompileRequest, DmRequest, ProveRequest, RunRequest, bad, take
 
 
 def read_request(path: str) -> dict[str, Any]:
@@ -36,11 +38,24 @@ def set_defaults() -> None:
     os.environ["TRACEMETA"] = "0"
 
 
+def check_device(request: dict[str, Any]) -> None:
+    """The target is explicit: tinygrad must not choose by what is plugged in."""
+    target, device = request.get("target"), os.environ.get("DEV", "")
+    if target is None or target not in TARGETS:
+        return
+    if not device:
+        if target == "external-gpu":
+            raise bad("the target external-gpu needs DEV in the environment")
+        os.environ["DEV"] = {"cpu": "CPU", "qcom": "QCOM"}[target]
+    elif TARGETS[target] not in re.split("[:+]", device.upper()):
+        raise bad(f"the target is {target}, but DEV is {device!r}")
+
+
 def check_backend() -> None:
     """The CPU backend compiles C; without its compiler tinygrad fails late and obscurely."""
     device = os.environ.get("DEV", "")
     compiler = os.environ.get("CC", "clang")
-    if device.split(":")[0].upper() in ("", "CPU") and "LLVM" not in device and shutil.which(compiler) is None:
+    if device.split(":")[0].upper() in ("", "CPU") and shutil.which(compiler) is None:
         raise DriverError("backend_missing", f"tinygrad's CPU backend needs the C compiler {compiler!r}, which is not on the PATH", compiler=compiler)
 
 
@@ -87,6 +102,12 @@ def run(request: dict[str, Any], events: Events) -> dict[str, Any]:
     return run_op.run(RunRequest.parse(request), events)
 
 
+def abi_(request: dict[str, Any], events: Events) -> dict[str, Any]:
+    import abi
+    import probe_op
+    return abi.run(take(request, "label", str, None) or probe_op.label())
+
+
 def probe(request: dict[str, Any], events: Events) -> dict[str, Any]:
     import probe_op
     return probe_op.run()
@@ -97,6 +118,7 @@ OPERATIONS = {
     "prove": Operation(ProveRequest.parse, prove),
     "run": Operation(RunRequest.parse, run),
     "probe": Operation(lambda _: None, probe),
+    "abi": Operation(lambda _: None, abi_),
     "batch": Operation(lambda r: take(r, "requests", list), batch),
     "dm": Operation(DmRequest.parse, dm),
     # Units of these, where forking is not used.
@@ -121,15 +143,19 @@ def perform(request: dict[str, Any], events: Events) -> dict[str, Any]:
     if op not in OPERATIONS:
         raise bad(f"unknown operation {op!r}")
     OPERATIONS[op].check(request)
-    check_backend()
+    check_device(request)
+    if op not in ("probe", "abi"):
+        check_backend()
     import_packages(events)
-    import programs
-    from tinygrad import Device
-    programs.install(Device.DEFAULT)
+    if op not in ("probe", "abi"):
+        import programs
+        from tinygrad import Device
+        programs.install(Device.DEFAULT)
     return OPERATIONS[op].run(request, events)
 
 
 def main(arguments: list[str]) -> int:
+    gc.disable()  # Graphs of tinygrad are freed by reference counts; walking them over and over takes a tenth of a run.
     events = take_over_stdout()
     set_defaults()
     try:

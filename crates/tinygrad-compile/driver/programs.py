@@ -80,13 +80,36 @@ class ForkedWorkers:
             yield from pool.imap_unordered(function, todo)
 
 
+def keep_backend_programs(kept: KeptPrograms) -> None:
+    """The CPU backend lowers a few programs of its own whenever it is opened: 0.2 s, the same every time."""
+    from tinygrad.codegen import to_program_key
+    from tinygrad.runtime import ops_cpu
+    lower = ops_cpu.do_to_program
+
+    def kept_or_lowered(ast: Any, renderer: Any) -> Any:
+        key = ("backend", *to_program_key(ast, renderer))
+        if (found := kept.get(key)) is None:
+            found = kept[key] = lower(ast, renderer)
+        return found
+
+    ops_cpu.do_to_program = kept_or_lowered
+
+
 def install(device: str) -> None:
-    """Puts both in place. A tinygrad that is built differently just does without."""
+    """Puts all of it in place. A tinygrad that is built differently just does without."""
     from tinygrad import codegen
     from tinygrad.engine import realize
-    if hasattr(codegen, "to_program_cache") and hasattr(realize, "to_program_cache"):
-        codegen.to_program_cache = realize.to_program_cache = KeptPrograms()  # type: ignore[attr-defined]
+    if not hasattr(codegen, "to_program_cache") or not hasattr(realize, "to_program_cache"):
+        return
+    kept = KeptPrograms()
+    codegen.to_program_cache = realize.to_program_cache = kept
+    if device != "CPU":
+        return
     workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1
-    if device == "CPU" and workers > 1 and hasattr(realize, "get_worker_pool"):
+    if workers > 1 and hasattr(realize, "get_worker_pool"):
         pool = ForkedWorkers(workers)
-        realize.get_worker_pool = lambda: pool  # type: ignore[attr-defined]
+        realize.get_worker_pool = lambda: pool
+    try:
+        keep_backend_programs(kept)
+    except (ImportError, AttributeError):
+        pass

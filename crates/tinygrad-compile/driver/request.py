@@ -12,7 +12,8 @@ DEFAULT_CACHE_MIB = 256
 MODEL_TYPES = {"vision_policy": ("vision", "policy"), "vision_multi_policy": ("vision", "on_policy", "off_policy"),
                "supercombo": ("model",)}
 PIPELINES = ("policy", "warp")
-TARGETS = ("cpu", "qcom", "external-gpu")
+# The device that each target's DEV names.
+TARGETS = {"cpu": "CPU", "qcom": "QCOM", "external-gpu": "AMD"}
 Camera = tuple[int, int]
 Shapes = dict[str, tuple[int, ...]]
 
@@ -99,7 +100,7 @@ class CompileRequest:
             raise bad(f"{model_type} needs the models {', '.join(MODEL_TYPES[model_type])}, in this order")
         return CompileRequest(
             model_type, take_choice(request, "image_history_pipeline", PIPELINES), take(request, "frame_skip", int, None),
-            take(request, "behavior_version", str, None), take_choice(request, "target", TARGETS), parse_cameras(request), models,
+            take(request, "behavior_version", str, None), take_choice(request, "target", tuple(TARGETS)), parse_cameras(request), models,
             take(request, "artifact", str), take(request, "handover", str), take(request, "out_of_band", bool, False),
             parse_seeds(request), float(take(request, "tolerance", (int, float), 0.0)), take(request, "prove", bool, False),
             take(request, "cache_dir", str, None), take(request, "cache_limit_mib", int, DEFAULT_CACHE_MIB) << 20)
@@ -127,11 +128,14 @@ class ProveRequest:
     seeds: tuple[int, int]
     tolerance: float
     cameras: tuple[Camera, ...]
+    only: tuple[str, ...] | None
 
     @staticmethod
     def parse(request: dict[str, Any]) -> ProveRequest:
+        only = take(request, "only", list, None)
         return ProveRequest(take(request, "artifact", str), take(request, "handover", str), take(request, "out_of_band", bool, False),
-                            parse_seeds(request), float(take(request, "tolerance", (int, float), 0.0)), parse_cameras(request))
+                            parse_seeds(request), float(take(request, "tolerance", (int, float), 0.0)), parse_cameras(request),
+                            None if only is None else tuple(map(str, only)))
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,6 @@ class DmRequest:
         outputs = take(request, "outputs", dict)
         cameras = parse_cameras(request)
         warps = take(outputs, "warps", dict)
-        return DmRequest(source, take_choice(request, "target", TARGETS), cameras, take(outputs, "model", str),
+        return DmRequest(source, take_choice(request, "target", tuple(TARGETS)), cameras, take(outputs, "model", str),
                          {c: take(warps, f"{c[0]}x{c[1]}", str) for c in cameras}, take(request, "handover", str),
                          parse_seeds(request), float(take(request, "tolerance", (int, float), 0.0)))

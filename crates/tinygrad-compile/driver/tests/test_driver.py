@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pickletools
 import shutil
@@ -131,6 +132,15 @@ class Faults(unittest.TestCase):
         models[0]["onnx"] = str(cut)
         self.expect("onnx_unsupported", "cut.onnx", models=models)
 
+    def test_a_device_that_is_not_the_targets(self) -> None:
+        self.expect("bad_request", "QCOM", {"DEV": "QCOM"})
+        self.expect("bad_request", "DEV", {"DEV": ""}, target="external-gpu")
+
+    def test_a_source_that_is_not_there(self) -> None:
+        models = split_models()
+        models[1]["onnx"] = "/nonexistent/policy.onnx"
+        self.expect("bad_request", "/nonexistent/policy.onnx", models=models)
+
     def test_bad_requests(self) -> None:
         self.expect("bad_request", "frobnicate", image_history_pipeline="frobnicate")
         self.expect("bad_request", "policy", models=split_models()[:1])
@@ -182,3 +192,27 @@ class Run(unittest.TestCase):
         self.assertEqual(last["result"]["default_device"], "CPU")
         self.assertEqual(last["result"]["python"].split(".")[0], str(sys.version_info[0]))
         self.assertTrue(os.path.isdir(last["result"]["tinygrad_path"]))
+
+    def test_probe_without_a_compiler(self) -> None:
+        last, _ = support.drive({"protocol": 1, "op": "probe"}, {"PATH": "/nonexistent"})
+        self.assertEqual((last["event"], last["result"]["clang"]), ("done", None), last)
+
+    def test_the_abi_is_the_one_on_record(self) -> None:
+        last, _ = support.drive({"protocol": 1, "op": "abi"})
+        found = last["result"]
+        known = support.REPOSITORY / "data" / "abi" / f"tinygrad-{found['tinygrad']}.json"
+        if not known.is_file():
+            print(f"skipped: test_the_abi_is_the_one_on_record: no description of tinygrad {found['tinygrad']}")
+            return
+        self.assertEqual(found["digest"], json.loads(known.read_text())["digest"])
+
+
+class TwoDevices(unittest.TestCase):
+    """Frames on one device and policies on another, as with an external GPU; here both are the processor."""
+
+    def test_both_pipelines(self) -> None:
+        for pipeline in ("policy", "warp"):
+            request = support.compile_request(folder(), "vision_policy", pipeline, prove=True)
+            last, _ = support.drive(request, {"WARP_DEV": "CPU:1"})
+            self.assertEqual(last["event"], "done", (pipeline, last))
+            self.assertEqual(last["result"]["devices"], {"1928x1208": ["CPU:1"], "1344x760": ["CPU:1"], "run_policy": ["CPU"]})
