@@ -1,7 +1,10 @@
 //! The restricted decoders: what is no metadata is refused by name and place, and nothing is run.
 
+mod support;
+
 use artifact_pickle::{decode_metadata, decode_slices, encode_metadata, encode_slices};
 use model_catalog::SliceSpec;
+use support::facts;
 
 fn refusal(bytes: &[u8]) -> String {
     decode_slices(bytes).expect_err("must be refused").to_string()
@@ -73,16 +76,4 @@ fn real_metadata_decodes_and_is_written_back_equal() {
         }
         assert_eq!(decode_metadata(&encode_metadata(&metadata)).expect("reads back"), metadata);
     }
-}
-
-/// The folder of recorded facts and real files, where there is one.
-#[expect(clippy::print_stdout, reason = "a skipped test says so")]
-fn facts(part: &str, test: &str) -> Option<std::path::PathBuf> {
-    let beside = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared/data");
-    let folder = std::env::var_os("MODEL_FACTS_DIR").map_or(beside, Into::into).join(part);
-    if !folder.is_dir() {
-        println!("skipped: {test}: no {}", folder.display());
-        return None;
-    }
-    Some(folder)
 }

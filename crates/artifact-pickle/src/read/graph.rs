@@ -133,7 +133,6 @@ pub(crate) struct Extra {
 }
 
 /// One parsed pickle.
-#[derive(Debug)]
 pub struct Graph {
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Vec<NodeId>,
@@ -149,6 +148,13 @@ pub struct Graph {
     pub(crate) start: u64,
     pub(crate) end: u64,
     pub(crate) out_of_band: bool,
+}
+
+/// The root as text: the tables themselves may have millions of entries.
+impl std::fmt::Debug for Graph {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Graph({})", self.show(self.root))
+    }
 }
 
 /// A value, borrowed from its graph.

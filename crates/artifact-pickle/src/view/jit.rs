@@ -202,12 +202,13 @@ impl<'g> Walk<'g> {
         self.view.kernels.push(Kernel::new(graph, name, source, binary));
     }
 
-    /// `CompiledRunner(ProgramSpec, binary)` of older revisions.
+    /// `CompiledRunner(ProgramSpec)` of older revisions; still older ones gave the compiled code as a second argument.
     fn compiled_runner(&mut self, args: &[NodeId]) {
         let [spec, rest @ ..] = args else { return };
         let graph = self.graph;
         let name = graph.attribute(*spec, "name").and_then(|name| graph.as_str(name)).unwrap_or("?");
         let binary = rest.first().copied().filter(|id| graph.as_payload(*id).is_some());
+        let binary = binary.or_else(|| graph.attribute(*spec, "lib"));
         self.view.kernels.push(Kernel::new(graph, name, graph.attribute(*spec, "src"), binary));
         self.device(graph.attribute(*spec, "device"));
     }
@@ -283,11 +284,12 @@ impl<'g> Walk<'g> {
         }
     }
 
-    /// A reshape's second source: one size, a stack of sizes, or a constant vector.
+    /// A reshape's second source: one size, a stack of sizes, a constant vector, or (in older revisions) one size whose
+    /// type has as many lanes as there are axes.
     fn shape(&self, view: NodeId) -> Option<Vec<u64>> {
         let sizes = *self.operation_sources(view).get(1)?;
         if let Some(size) = self.constant(sizes) {
-            return Some(vec![size]);
+            return Some(vec![size; self.lanes(sizes)]);
         }
         let size = |id: &NodeId| self.graph.as_int(*id).and_then(|size| u64::try_from(size).ok());
         if let Some(vector) = self.operation_arg(sizes).and_then(|arg| self.graph.as_tuple(arg)) {
@@ -295,6 +297,16 @@ impl<'g> Walk<'g> {
         }
         let stack = self.operation_sources(sizes);
         if stack.is_empty() { None } else { stack.iter().map(|id| self.constant(*id)).collect() }
+    }
+
+    /// `DType(priority, bits, name, format, lanes, scalar)` of older revisions.
+    fn lanes(&self, operation: NodeId) -> usize {
+        let graph = self.graph;
+        let dtype = graph.args_of(operation, "tinygrad.uop.ops", "UOp").and_then(|args| args.get(1));
+        let args =
+            dtype.and_then(|dtype| graph.args_of(*dtype, "tinygrad.dtype", "DType")).unwrap_or_default();
+        let lanes = args.get(4).and_then(|lanes| graph.as_int(*lanes)).unwrap_or(1);
+        usize::try_from(lanes).ok().filter(|lanes| (1..=16).contains(lanes)).unwrap_or(1)
     }
 
     /// `DType(priority, bits, name, ...)`, in numpy's words.

@@ -1,0 +1,189 @@
+//! Good artifacts of three tinygrad revisions: what is read from them, and that nothing is wrong with them.
+
+mod support;
+
+use artifact_pickle::{
+    AbiDescription, Content, Expectations, FileKind, InspectOptions, Inspection, diff, inspect, verify,
+};
+use camino::Utf8Path;
+use model_catalog::Target;
+use support::{fixture, write};
+
+const REVISIONS: [&str; 3] = ["0.12.0", "0.13.0", "0.14.0"];
+
+fn look(path: &Utf8Path) -> Inspection {
+    inspect(path, &InspectOptions::default()).expect("is a pickle")
+}
+
+#[test]
+fn good_artifacts_raise_no_alarm() {
+    for revision in REVISIONS {
+        let expected = Expectations {
+            target: Some(Target::Cpu),
+            behavior_version: Some("v12".parse().expect("a version")),
+            kind: Some(FileKind::Driving),
+        };
+        let path = fixture(&format!("driving-{revision}.pkl"));
+        let options = InspectOptions { abi: AbiDescription::known_as(revision), ..InspectOptions::default() };
+        let verdict = verify(&path, &options, &expected).expect("is a pickle");
+        assert!(verdict.findings.is_empty(), "{revision}: {:#?}", verdict.findings);
+    }
+}
+
+#[test]
+fn an_artifact_fits_its_own_revision_and_no_other() {
+    for revision in REVISIONS {
+        let inspection = look(&fixture(&format!("driving-{revision}.pkl")));
+        let report = inspection.abi.expect("has jits");
+        let fitting: Vec<_> = report.fitting().map(|mismatch| mismatch.tinygrad.as_str()).collect();
+        assert_eq!(fitting, [revision]);
+    }
+}
+
+#[test]
+fn the_parts_of_an_artifact_are_read() {
+    for revision in REVISIONS {
+        let inspection = look(&fixture(&format!("driving-{revision}.pkl")));
+        let Content::Driving(view) = &inspection.content else { panic!("{revision} is a driving artifact") };
+        assert_eq!((view.format_version, view.model_type.as_deref()), (Some(1), Some("vision_policy")));
+        assert_eq!(view.cameras().len(), 2);
+        assert_eq!(view.metadata["policy"].input_shapes["features_buffer"], [1, 25, 512]);
+        let jit = view.run_policy().expect("is there");
+        assert!(jit.devices.iter().eq(["CPU", "NPY"]), "{revision}: {:?}", jit.devices);
+        assert_eq!(jit.kernels[0].language.to_string(), "C");
+        assert!(jit.launches >= 1 && jit.steps > jit.launches, "{revision}");
+        assert!(jit.kernels.iter().all(|kernel| kernel.source_bytes > 0 && kernel.binary_bytes > 0));
+        let packed = jit.input("packed_npy_inputs").expect("is there");
+        assert_eq!((packed.dtype.as_deref(), packed.device.as_deref()), (Some("float32"), Some("NPY")));
+        assert_eq!(view.jits["1928x1208"].input("tfm").expect("is there").elements, Some(9), "{revision}");
+    }
+}
+
+#[test]
+fn a_jit_for_the_cpu_is_not_for_the_device() {
+    for (target, message) in [
+        (Target::Qcom, "compiled for CPU, the target qcom has QCOM"),
+        (Target::ExternalGpu, "compiled for CPU, the target external-gpu has AMD"),
+    ] {
+        let expected = Expectations { target: Some(target), ..Expectations::default() };
+        let path = fixture("driving-0.14.0.pkl");
+        let verdict = verify(&path, &InspectOptions::default(), &expected).expect("is a pickle");
+        let found: Vec<_> = verdict.errors().map(|finding| finding.message.as_str()).collect();
+        assert!(found.contains(&message), "{found:?}");
+    }
+}
+
+#[test]
+fn a_behaviour_version_that_contradicts_the_manifest_is_an_error() {
+    let expected =
+        Expectations { behavior_version: Some("v15".parse().expect("valid")), ..Expectations::default() };
+    let path = fixture("driving-0.14.0.pkl");
+    let verdict = verify(&path, &InspectOptions::default(), &expected).expect("is a pickle");
+    assert!(!verdict.passed());
+    assert!(verdict.to_string().contains("behaves as v12, the manifest says v15"), "{verdict}");
+}
+
+#[test]
+fn a_truncated_artifact_says_where_it_breaks_off() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = std::fs::read(fixture("driving-0.14.0.pkl")).expect("readable");
+    for len in [1, 100, whole.len() / 2, whole.len() - 1] {
+        let path = write(&folder, "cut.pkl", &whole[..len]);
+        let message = inspect(&path, &InspectOptions::default()).expect_err("is cut").to_string();
+        assert!(message.contains("cut.pkl is truncated at byte"), "{len}: {message}");
+    }
+    let path = write(&folder, "empty.pkl", b"");
+    let message = inspect(&path, &InspectOptions::default()).expect_err("is empty").to_string();
+    assert!(message.ends_with("empty.pkl is refused at byte 0: the file is empty"), "{message}");
+}
+
+#[test]
+fn other_files_are_named() {
+    let folder = tempfile::tempdir().expect("a folder");
+    for (bytes, what) in [
+        (&b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 1\n"[..], "a Git LFS pointer"),
+        (b"\n<!DOCTYPE html><title>429</title>", "a saved web page"),
+        (b"{\"models\": []}", "a JSON file"),
+    ] {
+        let path = write(&folder, "x.pkl", bytes);
+        let message = inspect(&path, &InspectOptions::default()).expect_err("is no pickle").to_string();
+        assert!(message.contains(what), "{message}");
+    }
+}
+
+#[test]
+fn digests_are_those_of_the_bytes() {
+    let path = fixture("driving-0.14.0.pkl");
+    let options = InspectOptions { deep: true, ..InspectOptions::default() };
+    let inspection = inspect(&path, &options).expect("is a pickle");
+    let digests = inspection.digests.expect("asked for");
+    let bytes = std::fs::read(path).expect("readable");
+    assert_eq!(digests.sha256, durable_fs::Sha256::digest(&bytes));
+    for content in &digests.contents {
+        let part = &bytes[content.offset as usize..][..content.len as usize];
+        assert_eq!(content.sha256, durable_fs::Sha256::digest(part));
+    }
+}
+
+#[test]
+fn differences_are_told_by_kind() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = fixture("driving-0.14.0.pkl");
+    assert!(diff(&path, &path).expect("pickles").is_empty());
+
+    let mut bytes = std::fs::read(&path).expect("readable");
+    let weights: Vec<u8> = (0..8u8).flat_map(|v| f32::from(v).to_le_bytes()).collect();
+    let at = bytes.windows(weights.len()).position(|window| window == weights).expect("carries its weights");
+    bytes[at] ^= 1;
+    let flipped = write(&folder, "weights.pkl", &bytes);
+    let changed = diff(&path, &flipped).expect("pickles");
+    assert!(changed.changes.is_empty(), "{changed}");
+    assert_eq!(changed.jits.len(), 1, "{changed}");
+    let buffers = &changed.jits[0].buffers;
+    assert_eq!((buffers.only_a.len(), buffers.only_b.len()), (1, 1));
+    assert!(changed.jits[0].kernels.only_a.is_empty());
+
+    let at = bytes.windows(3).position(|window| window == b"v12").expect("has a version");
+    bytes[at + 2] = b'3';
+    let changed = diff(&flipped, &write(&folder, "version.pkl", &bytes)).expect("pickles");
+    assert_eq!(changed.to_string(), "behavior_version: \"v12\" -> \"v13\"\n");
+}
+
+#[test]
+fn a_wrong_layout_is_found() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let whole = std::fs::read(fixture("driving-0.14.0.pkl")).expect("readable");
+    let edit = |from: &[u8], to: &[u8]| {
+        assert_eq!(from.len(), to.len());
+        let mut bytes = whole.clone();
+        let at = bytes.windows(from.len()).position(|window| window == from).expect("is there");
+        bytes[at..at + from.len()].copy_from_slice(to);
+        bytes
+    };
+    for (bytes, code, words) in [
+        (
+            edit(b"frame_skip\x94K\x04", b"frame_skip\x94K\x02"),
+            "jit.shape",
+            "input img_q has 983040 elements",
+        ),
+        (edit(b"frame_skip", b"frame_skap"), "layout.missing", "the key frame_skip is missing"),
+        (edit(b"frame_skip", b"frame_skap"), "layout.extra", "the key frame_skap is not part"),
+        (
+            edit(b"format_version\x94K\x01", b"format_version\x94K\x02"),
+            "layout.format_version",
+            "is refused by",
+        ),
+        (edit(b"vision_policy", b"vision_polica"), "layout.value", "\"vision_polica\" is not a model type"),
+        (
+            edit(b"K\x00M\xde\x03", b"K\x00M\xff\x7f"),
+            "metadata.slice",
+            "does not fit an output that is 1000 wide",
+        ),
+        (edit(b"\x8c\x05img_q", b"\x8c\x05img_p"), "layout.input_keys", "pipeline policy has (img_q,"),
+    ] {
+        let path = write(&folder, "edited.pkl", &bytes);
+        let inspection = look(&path);
+        let found = inspection.findings.iter().any(|f| f.code == code && f.message.contains(words));
+        assert!(found, "{code}: {:#?}", inspection.findings);
+    }
+}
