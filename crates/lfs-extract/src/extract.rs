@@ -9,7 +9,9 @@ use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{BLOCK, Durability, Expected, FsError, Sha256, StagedFile, ThreadedHasher, sync_dir};
 use model_catalog::{Component, ComponentFile, RelPath, Sha256Digest, Variant};
 
-use crate::{ByteSource, ExtractError, GitId, ModelPlan, PlannedFile, SourceClone, Watch};
+use crate::{
+    ByteSource, ExtractError, GitId, ModelPlan, PlannedFile, Pointer, PointerError, SourceClone, Watch,
+};
 
 /// A file that was extracted.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -86,10 +88,17 @@ impl SourceClone {
             hash.update(block);
             Ok(())
         };
+        let mut first = true;
         match &planned.source {
             ByteSource::GitBlob { .. } => self
                 .open_blob(planned.blob.0, planned.git_path.as_str())?
-                .copy_to(watch, |block| write(&mut file, block))?,
+                .copy_to(destination, watch, |block| {
+                    if first && Pointer::is_detected(block) {
+                        return Err(overlong_pointer(planned, block));
+                    }
+                    first = false;
+                    write(&mut file, block)
+                })?,
             ByteSource::LfsCache { path } | ByteSource::LfsFetched { path, .. } => {
                 copy_blocks(path, watch, |block| write(&mut file, block))?;
             }
@@ -117,6 +126,17 @@ impl SourceClone {
         };
         Ok((file, extracted))
     }
+}
+
+/// What begins like a pointer but is longer than one: no model, and no pointer either.
+fn overlong_pointer(planned: &PlannedFile, block: &[u8]) -> ExtractError {
+    let line = block.split(|&byte| byte == b'\n').next().unwrap_or_default();
+    let source = PointerError {
+        line: 1,
+        text: String::from_utf8_lossy(&line[..line.len().min(120)]).into_owned(),
+        why: "the blob begins like a pointer but is longer than 1024 bytes",
+    };
+    ExtractError::Pointer { git_path: planned.git_path.clone(), source }
 }
 
 /// The object is not on this machine, and nobody fetched it.

@@ -67,6 +67,12 @@ impl ObjectStore {
         packed.or_else(|| self.loose(id))
     }
 
+    /// The offset of `id` in one given pack: a delta's base stands in the same pack.
+    pub(crate) fn offset_in(&self, pack: &Utf8Path, id: gix::ObjectId) -> Option<u64> {
+        let Index { index, .. } = self.indexes.iter().find(|candidate| candidate.pack == pack)?;
+        Some(index.pack_offset_at_index(index.lookup(id)?))
+    }
+
     fn loose(&self, id: gix::ObjectId) -> Option<Place> {
         let hex = id.to_string();
         let path =

@@ -17,7 +17,7 @@ pub enum ByteSource {
     GitBlob {
         /// The pack or loose object file.
         path: Utf8PathBuf,
-        /// Whether it is stored as a delta, which takes memory up to its size.
+        /// Whether it is stored as a delta, which is put together from its base first.
         delta: bool,
     },
     /// The blob is a pointer, and its object lies in an LFS cache.

@@ -73,6 +73,47 @@ fn loose_packed_and_delta_blobs_are_extracted_bit_for_bit() {
 }
 
 #[test]
+fn deltas_upon_deltas_of_large_blobs_are_put_together() {
+    require_git!("deltas_upon_deltas_of_large_blobs_are_put_together");
+    let repository = Repository::new();
+    // Larger than what is held in memory, with insertions, removals and copies.
+    let mut model = noise(21, 6_000_000);
+    let mut commits = Vec::new();
+    for version in 0..5u64 {
+        let at = 1_000_000 * (version as usize + 1);
+        model.splice(at..at + 1_000, noise(30 + version, 3_000 + version as usize));
+        let moved = model[..70_000].to_vec();
+        model.extend_from_slice(&moved);
+        repository.write(&format!("{OLD_DIR}/driving_supercombo.onnx"), &model);
+        commits.push((repository.commit(&format!("version {version}")), model.clone()));
+    }
+    repository.repack();
+    let mut deltas = 0;
+    let destination = repository.destination("out");
+    for (commit, expected) in &commits {
+        let files = extract(&repository.path, "m", &supercombo(commit), &destination).unwrap();
+        assert!(fs::read(destination.join("m_driving_supercombo.onnx")).unwrap() == *expected, "{commit}");
+        assert_eq!(names(&destination), ["m_driving_supercombo.onnx"]);
+        deltas += usize::from(matches!(files[0].source, ByteSource::GitBlob { delta: true, .. }));
+    }
+    assert_eq!(deltas, 4);
+    // A damaged base is damage of every object that is made of it.
+    let pack = repository.path.join(".git/objects/pack").read_dir_utf8().unwrap();
+    let pack =
+        pack.map(|entry| entry.unwrap().into_path()).find(|path| path.extension() == Some("pack")).unwrap();
+    let mut bytes = fs::read(&pack).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    make_writable(&pack);
+    fs::write(&pack, &bytes).unwrap();
+    for (commit, _) in &commits {
+        let refused =
+            extract(&repository.path, "m", &supercombo(commit), &repository.destination("none")).unwrap_err();
+        assert_eq!(refused.class(), ErrorClass::Corrupt, "{refused}");
+    }
+}
+
+#[test]
 fn every_kind_of_ref_and_layout_finds_the_commit() {
     require_git!("every_kind_of_ref_and_layout_finds_the_commit");
     let repository = Repository::new();
