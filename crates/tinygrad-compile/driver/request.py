@@ -11,6 +11,7 @@ PROTOCOL = 1
 DEFAULT_CACHE_MIB = 256
 MODEL_TYPES = {"vision_policy": ("vision", "policy"), "vision_multi_policy": ("vision", "on_policy", "off_policy"),
                "supercombo": ("model",)}
+FRAME_KINDS = ("random", "gradient", "checkerboard", "road")
 PIPELINES = ("policy", "warp")
 # The device that each target's DEV names.
 TARGETS = {"cpu": "CPU", "qcom": "QCOM", "external-gpu": "AMD"}
@@ -146,15 +147,18 @@ class RunRequest:
     cameras: tuple[Camera, ...]
     steps: int
     seed: int
+    frames: str
+    probes: bool
 
     @staticmethod
     def parse(request: dict[str, Any]) -> RunRequest:
-        take_choice({"frames": request.get("frames", "random")}, "frames", ("random",))
+        frames = take_choice({"frames": request.get("frames", "random")}, "frames", FRAME_KINDS)
         steps = take(request, "steps", int)
         if steps < 1:
             raise bad("'steps' must be at least 1")
         return RunRequest(take(request, "artifact", str), take(request, "out_dir", str), take(request, "out_of_band", bool, False),
-                          parse_cameras(request), steps, take(request, "seed", int, 42))
+                          parse_cameras(request), steps, take(request, "seed", int, 42), frames,
+                          take(request, "probes", bool, False))
 
 
 @dataclass(frozen=True)
