@@ -17,9 +17,11 @@ mod additions;
 mod base;
 mod check;
 mod error;
+mod gate;
 mod identity;
 mod namespace;
 mod plan;
+mod publish;
 mod reconcile;
 mod relabel;
 mod selection;
@@ -28,9 +30,17 @@ mod snapshot;
 pub use additions::{Addition, Additions, EMBEDDED_ADDITIONS};
 pub use base::{BaseRequest, base_manifest, plan_base};
 pub use error::ManifestWorkError;
+pub use gate::{
+    GateOptions, GateProblem, GateReport, ReleaseArtifact, VerifiedRelease, verify_workspace,
+    verify_workspace_by,
+};
 pub use identity::{Folder, Identities, Identity};
 pub use namespace::{IdMap, NamespaceError, NamespaceRequest, plan_namespace};
 pub use plan::{JOURNAL_NAME, Note, Plan, Problem, recover};
+pub use publish::{
+    PublishError, PublishEvent, PublishPlan, PublishRequest, Published, Remote, RolledBack, Signer,
+    plan_publish, publish, rollback,
+};
 pub use reconcile::{ReconcileRequest, plan_reconcile};
 pub use selection::{Selection, SelectionFate, selections};
 pub use snapshot::{ArtifactSet, Snapshot, Whole};

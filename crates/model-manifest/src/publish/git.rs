@@ -1,0 +1,277 @@
+//! The git commands of publishing. They write objects into the local clone and push them; its working tree, index, refs and
+//! configuration stay as they are.
+
+use std::{
+    collections::BTreeMap,
+    io::{Read, Write},
+    process::{Child, Command, Stdio},
+};
+
+use camino::{Utf8Path, Utf8PathBuf};
+use durable_fs::{BLOCK, Sha256};
+use model_catalog::Sha256Digest;
+
+use super::PublishError;
+
+/// Settings that hold for our commands only: what is in the clone's configuration must not change bytes, and large files
+/// stream instead of being compressed in memory.
+const SETTINGS: [&str; 12] = [
+    "-c",
+    "core.autocrlf=false",
+    "-c",
+    "core.bigFileThreshold=1m",
+    "-c",
+    "core.looseCompression=1",
+    "-c",
+    "pack.compression=1",
+    "-c",
+    "gc.auto=0",
+    "-c",
+    "maintenance.auto=false",
+];
+
+/// A local clone.
+#[derive(Debug, Clone)]
+pub(crate) struct Git {
+    repository: Utf8PathBuf,
+}
+
+/// One file of a commit's root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TreeEntry {
+    /// Mode and type, such as `100644 blob`.
+    pub kind: String,
+    /// Object ID.
+    pub id: String,
+}
+
+/// The root of a commit: file name to entry.
+pub(crate) type Tree = BTreeMap<String, TreeEntry>;
+
+impl TreeEntry {
+    pub fn file(id: &str) -> Self {
+        Self { kind: "100644 blob".to_owned(), id: id.to_owned() }
+    }
+}
+
+impl Git {
+    pub fn new(repository: &Utf8Path) -> Self {
+        Self { repository: repository.to_owned() }
+    }
+
+    fn command(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new("git");
+        command
+            .arg("-C")
+            .arg(&self.repository)
+            .args(SETTINGS)
+            .args(arguments)
+            // A question on a terminal would hang a release; a message in another language could not be told apart.
+            .env("GIT_TERMINAL_PROMPT", "0")
+            .env("LC_ALL", "C")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    fn failed(&self, arguments: &[&str], stderr: &[u8]) -> PublishError {
+        let text = String::from_utf8_lossy(stderr);
+        let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+        PublishError::Git {
+            action: arguments.first().copied().unwrap_or_default().to_owned(),
+            repository: self.repository.clone(),
+            stderr: lines.join("; "),
+        }
+    }
+
+    pub fn run(&self, arguments: &[&str]) -> Result<String, PublishError> {
+        self.run_with(arguments, &[], None)
+    }
+
+    fn run_with(
+        &self,
+        arguments: &[&str],
+        environment: &[(&str, &str)],
+        input: Option<&[u8]>,
+    ) -> Result<String, PublishError> {
+        let mut command = self.command(arguments);
+        command.envs(environment.iter().copied());
+        if input.is_some() {
+            command.stdin(Stdio::piped());
+        }
+        let mut child = command.spawn().map_err(|source| PublishError::NoGit { source })?;
+        if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
+            // git reads all of its input before it answers, so this cannot wait for itself; where it has failed, its exit
+            // status says so below.
+            let _ = stdin.write_all(input);
+        }
+        let output = child.wait_with_output().map_err(|source| PublishError::NoGit { source })?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        Err(self.failed(arguments, &output.stderr))
+    }
+
+    /// Whether a command succeeds; its output is of no interest.
+    pub fn succeeds(&self, arguments: &[&str]) -> Result<bool, PublishError> {
+        match self.run(arguments) {
+            Ok(_) => Ok(true),
+            Err(PublishError::Git { .. }) => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// The commit that a branch of a remote stands at; `None` where there is no such branch. The commit is fetched.
+    pub fn remote_tip(&self, remote: &str, branch: &str) -> Result<Option<String>, PublishError> {
+        let reference = format!("refs/heads/{branch}");
+        let listed = self.run(&["ls-remote", "--", remote, &reference])?;
+        let Some(tip) = listed.split_whitespace().next().map(str::to_owned) else { return Ok(None) };
+        let commit = format!("{tip}^{{commit}}");
+        if !self.succeeds(&["cat-file", "-e", &commit])? {
+            self.run(&["fetch", "--quiet", "--no-tags", "--no-write-fetch-head", "--", remote, &reference])?;
+        }
+        Ok(Some(tip))
+    }
+
+    pub fn is_ancestor(&self, old: &str, new: &str) -> Result<bool, PublishError> {
+        self.succeeds(&["merge-base", "--is-ancestor", old, new])
+    }
+
+    pub fn tree(&self, commit: &str) -> Result<Tree, PublishError> {
+        let listing = self.run(&["ls-tree", "-z", commit])?;
+        let entry = |line: &str| {
+            let (described, name) = line.split_once('\t')?;
+            let (kind, id) = described.rsplit_once(' ')?;
+            Some((name.to_owned(), TreeEntry { kind: kind.to_owned(), id: id.to_owned() }))
+        };
+        Ok(listing.split('\0').filter_map(entry).collect())
+    }
+
+    /// The object IDs of files; with `write` they are stored. No filter of the clone touches the bytes.
+    pub fn hash_files(&self, files: &[Utf8PathBuf], write: bool) -> Result<Vec<String>, PublishError> {
+        if files.is_empty() {
+            return Ok(Vec::new());
+        }
+        let paths: String = files.iter().map(|file| format!("{file}\n")).collect();
+        let mut arguments = vec!["hash-object", "--no-filters", "--stdin-paths"];
+        if write {
+            arguments.insert(1, "-w");
+        }
+        let ids = self.run_with(&arguments, &[], Some(paths.as_bytes()))?;
+        Ok(ids.lines().map(str::to_owned).collect())
+    }
+
+    /// Stores a small text and returns its object ID.
+    pub fn write_text(&self, text: &str) -> Result<String, PublishError> {
+        let id =
+            self.run_with(&["hash-object", "-w", "--no-filters", "--stdin"], &[], Some(text.as_bytes()))?;
+        Ok(id.trim().to_owned())
+    }
+
+    /// Makes a commit of a tree.
+    pub fn commit(
+        &self,
+        tree: &Tree,
+        parent: Option<&str>,
+        message: &str,
+        seconds: i64,
+    ) -> Result<String, PublishError> {
+        let listing: String =
+            tree.iter().map(|(name, entry)| format!("{} {}\t{name}\0", entry.kind, entry.id)).collect();
+        // Objects of other trees may be absent in a partial clone; they are only named here.
+        let tree = self.run_with(&["mktree", "-z", "--missing"], &[], Some(listing.as_bytes()))?;
+        let mut arguments = vec!["commit-tree", tree.trim(), "-F", "-"];
+        if let Some(parent) = parent {
+            arguments.extend(["-p", parent]);
+        }
+        let date = format!("@{seconds} +0000");
+        let environment = [("GIT_AUTHOR_DATE", date.as_str()), ("GIT_COMMITTER_DATE", date.as_str())];
+        Ok(self.run_with(&arguments, &environment, Some(message.as_bytes()))?.trim().to_owned())
+    }
+
+    /// The files that the commits from `old` (exclusive) to `new` bring: name, object ID and size of every blob.
+    pub fn blobs_between(
+        &self,
+        old: Option<&str>,
+        new: &str,
+    ) -> Result<Vec<(String, String, u64)>, PublishError> {
+        let excluded = old.map(|old| format!("^{old}"));
+        let mut arguments = vec!["rev-list", "--objects", new];
+        arguments.extend(excluded.as_deref());
+        let objects = self.run(&arguments)?;
+        let format = "--batch-check=%(objecttype) %(objectname) %(objectsize) %(rest)";
+        let described = self.run_with(&["cat-file", format], &[], Some(objects.as_bytes()))?;
+        let blob = |line: &str| {
+            let mut words = line.splitn(4, ' ');
+            let (kind, id, size) = (words.next()?, words.next()?, words.next()?.parse().ok()?);
+            (kind == "blob").then(|| (words.next().unwrap_or_default().to_owned(), id.to_owned(), size))
+        };
+        Ok(described.lines().filter_map(blob).collect())
+    }
+
+    /// SHA-256 of a stored file, streamed.
+    pub fn digest(&self, id: &str) -> Result<Sha256Digest, PublishError> {
+        let arguments = ["cat-file", "blob", id];
+        let mut child = self.command(&arguments).spawn().map_err(|source| PublishError::NoGit { source })?;
+        let digest = hash_output(&mut child);
+        let output = child.wait_with_output().map_err(|source| PublishError::NoGit { source })?;
+        match digest {
+            Ok(digest) if output.status.success() => Ok(digest),
+            _ => Err(self.failed(&arguments, &output.stderr)),
+        }
+    }
+
+    /// A small stored text.
+    pub fn text(&self, id: &str) -> Result<String, PublishError> {
+        self.run(&["cat-file", "blob", id])
+    }
+
+    /// Moves a branch of a remote from `old` to `commit`, if it still stands at `old`. `Ok(false)` where it does not.
+    pub fn push(
+        &self,
+        remote: &str,
+        branch: &str,
+        old: Option<&str>,
+        commit: &str,
+    ) -> Result<bool, PublishError> {
+        let lease = format!("--force-with-lease=refs/heads/{branch}:{}", old.unwrap_or_default());
+        let target = format!("{commit}:refs/heads/{branch}");
+        // Hooks of the clone (such as one that uploads LFS objects) have no part in this.
+        let arguments = ["push", "--porcelain", "--no-verify", &lease, "--", remote, &target];
+        let output = self.command(&arguments).output().map_err(|source| PublishError::NoGit { source })?;
+        if output.status.success() {
+            return Ok(true);
+        }
+        let said = format!(
+            "{}\n{}",
+            String::from_utf8_lossy(&output.stdout),
+            String::from_utf8_lossy(&output.stderr)
+        );
+        // What git says where the branch is no longer where it was expected, found before or by the push.
+        let moved =
+            ["stale info", "fetch first", "non-fast-forward", "cannot lock ref", "reference already exists"];
+        if moved.iter().any(|words| said.contains(words)) {
+            return Ok(false);
+        }
+        let wanted = |line: &&str| {
+            ["remote:", "fatal:", "error:", "!"].iter().any(|start| line.trim_start().starts_with(start))
+        };
+        let why: Vec<&str> = said.lines().filter(wanted).map(str::trim).collect();
+        Err(PublishError::Refused { remote: remote.to_owned(), why: why.join("; ") })
+    }
+}
+
+fn hash_output(child: &mut Child) -> std::io::Result<Sha256Digest> {
+    let mut hash = Sha256::new();
+    let mut block = vec![0; BLOCK];
+    if let Some(mut stdout) = child.stdout.take() {
+        loop {
+            match stdout.read(&mut block)? {
+                0 => break,
+                read => hash.update(&block[..read]),
+            }
+        }
+    }
+    Ok(hash.finish())
+}
