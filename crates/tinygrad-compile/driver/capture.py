@@ -29,7 +29,9 @@ def number_buffers_from(identity: str) -> None:
 
 def programs(jit: Any) -> list[UOp]:
     """The captured kernel calls, those inside graphs too."""
-    return [u for u in jit.captured._linear.toposort() if u.op is Ops.CALL and u.src[0].op is Ops.PROGRAM]
+    captured = jit.captured
+    linear = captured._linear if hasattr(captured, "_linear") else captured.linear
+    return [u for u in linear.toposort() if u.op is Ops.CALL and u.src[0].op is Ops.PROGRAM]
 
 
 def devices(jit: Any) -> list[str]:

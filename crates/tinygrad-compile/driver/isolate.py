@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -42,7 +43,9 @@ class Finished:
 
 
 def forking() -> bool:
-    return sys.platform.startswith("linux") and os.environ.get("DRIVER_ISOLATION", "fork") == "fork"
+    """A process with threads is not forked: the child would wait for threads that it does not have."""
+    wanted = os.environ.get("DRIVER_ISOLATION", "fork") == "fork"
+    return wanted and sys.platform.startswith("linux") and threading.active_count() == 1
 
 
 class Forked:
@@ -146,7 +149,10 @@ def parallel_jobs(target: str) -> int:
 
 
 def open_device(target: str) -> None:
-    """Opens the CPU backend before forking, which costs each process 0.1 s otherwise. Real devices are left to the forks."""
+    """Opens the CPU backend before forking, which costs each process 0.1 s otherwise. Real devices are left to the forks.
+
+    Some revisions of tinygrad start threads here; fresh interpreters are used with those.
+    """
     if forking() and target == "cpu":
         from tinygrad import Device
         Device[Device.DEFAULT]

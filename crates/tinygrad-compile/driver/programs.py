@@ -11,6 +11,7 @@ import functools
 import hashlib
 import multiprocessing
 import os
+import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -76,6 +77,9 @@ class ForkedWorkers:
 
     def imap_unordered(self, function: Any, tasks: Iterable[Any]) -> Iterator[Any]:
         todo = list(tasks)
+        if threading.active_count() > 1:
+            yield from map(function, todo)
+            return
         with multiprocessing.get_context("fork").Pool(min(self.count, len(todo))) as pool:
             yield from pool.imap_unordered(function, todo)
 
