@@ -7,6 +7,8 @@ use console_report::{Exit, Failure};
 use model_catalog::{BehaviorVersion, ImageHistoryPipeline, InputFormat, ModelId, Target};
 use tinygrad_compile::staged::FormatChoice;
 
+use crate::command::{diff::DiffArgs, inspect::InspectArgs, verify::VerifyArgs};
+
 const ABOUT: &str = "Compiles driving models for this device: ONNX sources in, one proven artifact out";
 
 const TEACH: &str = "\
@@ -28,6 +30,8 @@ EXAMPLES
   models --model rdf2 --target cpu --input-dir in --output-dir out
   models --split-artifact big.pkl --chunk-size-mib 50
   models join big.pkl.p00                           put a split file together again
+  models inspect rdf2_driving_tinygrad.pkl          what is in it, without loading it
+  models verify rdf2_driving_tinygrad.pkl --target qcom --abi 0.14.0
 
 EXIT CODES
   0 all good   1 a model or check failed   2 wrong command line or unknown ID   3 refused by a safety rule
@@ -61,6 +65,12 @@ pub enum Subcommand {
     Job(JobArgs),
     /// Put the parts of a split file together and check the result
     Join(JoinArgs),
+    /// Show what is in artifacts, metadata files and ONNX models, without loading any
+    Inspect(InspectArgs),
+    /// Say whether an artifact, a set of parts or a metadata file may be used
+    Verify(VerifyArgs),
+    /// Show what differs between two artifacts: metadata, kernels, weights
+    Diff(DiffArgs),
     /// Say which version this is, as JSON
     About,
     /// Serve a host that has logged in to this device (used by `rebuild`)

@@ -24,6 +24,9 @@ fn run(cli: &Cli, console: &Console) -> Result<(), Failure> {
     match &cli.subcommand {
         Some(Subcommand::Job(args)) => command::job::run(args, &cli.compile, console),
         Some(Subcommand::Join(args)) => command::join::run(args, console),
+        Some(Subcommand::Inspect(args)) => command::inspect::run(args, console),
+        Some(Subcommand::Verify(args)) => command::verify::run(args, console),
+        Some(Subcommand::Diff(args)) => command::diff::run(args, console),
         Some(Subcommand::About) => command::about::run(console),
         Some(Subcommand::Serve) => command::serve::run(&cli.compile),
         None if cli.compile.list => command::list::run(&cli.compile, console),

@@ -7,6 +7,7 @@
 
 mod error;
 mod model;
+mod report;
 mod roles;
 mod tensor;
 mod walk;

@@ -10,7 +10,7 @@ use serde_json::json;
 use crate::{arguments::JoinArgs, failure::of_parts};
 
 /// The whole file's name, from its own, a part's or the checksum's.
-fn whole_name(file_name: &str) -> String {
+pub fn whole_name(file_name: &str) -> String {
     PartName::parse(file_name).map_or_else(
         || file_name.strip_suffix(".sha256").unwrap_or(file_name).to_owned(),
         |part| part.whole().to_owned(),
