@@ -11,6 +11,7 @@ use model_catalog::{Component, ComponentFile, RelPath, Sha256Digest, Variant};
 
 use crate::{
     ByteSource, ExtractError, GitId, ModelPlan, PlannedFile, Pointer, PointerError, SourceClone, Watch,
+    background_sync::BackgroundSync,
 };
 
 /// A file that was extracted.
@@ -83,9 +84,11 @@ impl SourceClone {
         let file_name = planned.file.workspace_name(&plan.id);
         let mut file = StagedFile::create(destination.join(&file_name))?;
         let mut hash = ThreadedHasher::new();
+        let mut ahead = BackgroundSync::new();
         let mut write = |file: &mut StagedFile, block: &[u8]| -> Result<(), ExtractError> {
             file.write_all(block).map_err(FsError::io("write", file.destination()))?;
             hash.update(block);
+            ahead.grew(file, block.len());
             Ok(())
         };
         let mut first = true;
@@ -106,6 +109,7 @@ impl SourceClone {
                 return Err(unfetched(plan, planned, looked_in, damaged));
             }
         }
+        drop(ahead);
         let size = hash.len();
         let sha256 = hash.finish();
         if let ByteSource::LfsCache { path } | ByteSource::LfsFetched { path, .. } = &planned.source {

@@ -14,6 +14,7 @@
 //! The user's clone, its configuration and its refs are never written.
 
 mod alternates;
+mod background_sync;
 mod batch;
 mod blob;
 mod components;
@@ -53,4 +54,5 @@ pub use pointer_error::PointerError;
 pub use revision::GitId;
 pub use source_clone::SourceClone;
 pub use sources::{Sources, SourcesOptions};
+pub use verified_download::{HttpOptions, HttpUrl, Netrc};
 pub use watch::Watch;

@@ -28,6 +28,14 @@ pub struct Config {
     pub part_limit_mib: Option<u64>,
     /// The openpilot clone.
     pub openpilot: Option<Utf8PathBuf>,
+    /// The repository that is asked for commits which the clone lacks; the openpilot repository where absent.
+    pub upstream: Option<String>,
+    /// LFS servers to ask last, by their base address.
+    pub lfs_mirrors: Vec<String>,
+    /// Where fetched objects are kept; `cache` in the workspace where absent.
+    pub cache: Option<Utf8PathBuf>,
+    /// Whether no server is ever asked for sources.
+    pub offline: bool,
     /// The manifest that a rebuild starts from.
     pub base_manifest: Option<Utf8PathBuf>,
     /// The `models` binary of the local device.
@@ -37,13 +45,17 @@ pub struct Config {
 }
 
 /// The keys in the order of the documentation; kept beside the struct so that a suggestion can be made.
-const KEYS: [&str; 9] = [
+const KEYS: [&str; 13] = [
     "device",
     "allow_devices",
     "target",
     "image_history_pipeline",
     "part_limit_mib",
     "openpilot",
+    "upstream",
+    "lfs_mirrors",
+    "cache",
+    "offline",
     "base_manifest",
     "models",
     "python",

@@ -31,8 +31,10 @@ pub struct HttpOptions {
     pub per_host: usize,
     /// The `User-Agent`.
     pub user_agent: String,
-    /// A proxy's address, where the caller wants one.
+    /// A proxy's address, where the caller wants one. Loopback is never asked through it.
     pub proxy: Option<String>,
+    /// Hosts that are asked directly, comma-separated, as in `NO_PROXY`.
+    pub no_proxy: Option<String>,
     /// PEM text of certificates to trust instead of the built-in authorities.
     pub root_certificates: Option<String>,
 }
@@ -48,6 +50,7 @@ impl Default for HttpOptions {
             per_host: 4,
             user_agent: concat!("model-rebuild/", env!("CARGO_PKG_VERSION")).to_owned(),
             proxy: None,
+            no_proxy: None,
             root_certificates: None,
         }
     }
@@ -146,8 +149,9 @@ impl HttpClient {
         let proxy = options
             .proxy
             .as_deref()
-            .map(|text| ureq::Proxy::new(text).map_err(|error| refused("the proxy", error.to_string())))
-            .transpose()?;
+            .map(|text| proxy(text, options.no_proxy.as_deref()))
+            .transpose()
+            .map_err(|why| refused("the proxy", why))?;
         let mut tls = TlsConfig::builder();
         if let Some(pem) = &options.root_certificates {
             let certificates: Vec<Certificate<'static>> = ureq::tls::parse_pem(pem.as_bytes())
@@ -306,6 +310,23 @@ impl HttpClient {
             }
         })
     }
+}
+
+/// A proxy that is not used for loopback and for what `exceptions` lists.
+fn proxy(text: &str, exceptions: Option<&str>) -> Result<ureq::Proxy, String> {
+    let parsed = ureq::Proxy::new(text).map_err(|error| error.to_string())?;
+    let mut builder = ureq::Proxy::builder(parsed.protocol()).host(parsed.host()).port(parsed.port());
+    if let Some(user) = parsed.username() {
+        builder = builder.username(user);
+    }
+    if let Some(password) = parsed.password() {
+        builder = builder.password(password);
+    }
+    let listed = exceptions.unwrap_or_default().split(',').map(str::trim).filter(|host| !host.is_empty());
+    for host in ["localhost", "127.0.0.1", "::1"].into_iter().chain(listed) {
+        builder = builder.no_proxy(host);
+    }
+    builder.build().map_err(|error| error.to_string())
 }
 
 fn sleep(wait: Duration, stop: &AtomicBool) -> Result<(), HttpError> {
