@@ -7,6 +7,7 @@
 mod binaries;
 mod digest;
 mod environment;
+mod fault_proxy;
 mod history;
 mod measure;
 mod onnx;
@@ -14,10 +15,12 @@ mod outcome;
 mod processes;
 mod scenario;
 mod skip;
+mod sshd;
 
 pub use binaries::{Binaries, repository_root, target_directory};
 pub use digest::{sha256_bytes, sha256_file};
 pub use environment::PythonEnvironment;
+pub use fault_proxy::FaultProxy;
 pub use history::{Blob, History};
 pub use measure::{Measured, Measurer};
 pub use nix::sys::signal::Signal;
@@ -26,3 +29,4 @@ pub use outcome::{Outcome, run};
 pub use processes::{processes_with, send_signal, wait_for};
 pub use scenario::{ModelSource, Scenario, ScenarioModel};
 pub use skip::{is_root, report_skip, thorough};
+pub use sshd::{Sshd, find_sshd};

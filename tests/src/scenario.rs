@@ -141,6 +141,8 @@ impl Scenario {
         for (key, value) in settings {
             text.push_str(&format!("{key} = \"{value}\"\n"));
         }
+        // Tests ask no server that they have not started themselves.
+        text.push_str("offline = true\n");
         if let Some(limit) = part_limit_mib {
             text.push_str(&format!("part_limit_mib = {limit}\n"));
         }

@@ -192,7 +192,7 @@ mod upload {
 
     async fn open(session: &Session) -> Result<SftpSession, SshError> {
         let lost = |error: russh::Error| SshError::lost(&session.host, error);
-        let channel = session.handle().channel_open_session().await.map_err(lost)?;
+        let channel = session::open_channel(session).await?;
         channel.request_subsystem(true, "sftp").await.map_err(lost)?;
         SftpSession::new(channel.into_stream()).await.map_err(|error| SshError::lost(&session.host, error))
     }

@@ -17,7 +17,11 @@ use tokio::{
     time::sleep,
 };
 
-use super::{SshError, SshOptions, error::FaultText, session::Session};
+use super::{
+    SshError, SshOptions,
+    error::FaultText,
+    session::{self, Session},
+};
 use crate::link::{
     Fault, LINK_PROTOCOL, MAGIC, Request, Welcome,
     frame::{self, HEADER, Header, Kind},
@@ -46,6 +50,7 @@ struct Shared {
     waiting: Mutex<Option<Waiting>>,
     heard: Mutex<Instant>,
     why: Mutex<String>,
+    ended: watch::Sender<bool>,
 }
 
 impl Shared {
@@ -69,6 +74,7 @@ impl Shared {
     fn end(&self, why: impl Into<String>) {
         if self.waiting().take().is_some() {
             *self.why.lock().unwrap_or_else(PoisonError::into_inner) = why.into();
+            self.ended.send_replace(true);
         }
     }
 }
@@ -79,8 +85,12 @@ pub(super) struct Channel {
     frames: mpsc::Sender<Bytes>,
     next: AtomicU32,
     host: String,
-    version: String,
-    _stop: watch::Sender<()>,
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        self.shared.end("the connection is no longer needed");
+    }
 }
 
 /// A request under way.
@@ -95,7 +105,7 @@ impl Channel {
     pub(super) async fn open(session: Session, options: &SshOptions) -> Result<Self, SshError> {
         let host = session.host.clone();
         let lost = |error: russh::Error| SshError::lost(&host, error);
-        let channel = session.handle().channel_open_session().await.map_err(lost)?;
+        let channel = session::open_channel(&session).await?;
         // The path has no character that a shell reads, and the rest is fixed.
         channel.exec(true, format!("exec {} serve", options.models())).await.map_err(lost)?;
         let (mut reader, writer) = channel.split();
@@ -104,26 +114,18 @@ impl Channel {
             waiting: Mutex::new(Some(HashMap::new())),
             heard: Mutex::new(Instant::now()),
             why: Mutex::default(),
+            ended: watch::Sender::new(false),
         });
         let (frames, queue) = mpsc::channel(QUEUED_FRAMES);
-        let (stop, stopped) = watch::channel(());
         tokio::spawn(send_frames(Arc::clone(&shared), writer, queue));
-        tokio::spawn(watch_silence(Arc::clone(&shared), frames.clone(), options.silence, stopped));
-        tokio::spawn(receive(Arc::clone(&shared), reader, rest, session, stop.subscribe()));
-        let mut opened = Self {
-            shared,
-            frames,
-            next: AtomicU32::new(1),
-            host: host.clone(),
-            version: String::new(),
-            _stop: stop,
-        };
+        tokio::spawn(watch_silence(Arc::clone(&shared), frames.clone(), options.silence));
+        tokio::spawn(receive(Arc::clone(&shared), reader, rest, session));
+        let opened = Self { shared, frames, next: AtomicU32::new(1), host: host.clone() };
         let welcome: Welcome = opened.hello().await?;
         if welcome.protocol != LINK_PROTOCOL {
             let why = format!("it speaks version {} and this is version {LINK_PROTOCOL}", welcome.protocol);
             return Err(SshError::Protocol { host, why });
         }
-        opened.version = welcome.version;
         Ok(opened)
     }
 
@@ -304,8 +306,14 @@ async fn skip_noise(
 }
 
 async fn send_frames(shared: Arc<Shared>, writer: ChannelWriteHalf<Msg>, mut queue: mpsc::Receiver<Bytes>) {
+    let mut ended = shared.ended.subscribe();
     while let Some(frame) = queue.recv().await {
-        if writer.data_bytes(frame).await.is_err() {
+        // A session that has died does not wake whoever waits for its window.
+        let sent = tokio::select! {
+            sent = writer.data_bytes(frame) => sent.is_ok(),
+            _ = ended.wait_for(|ended| *ended) => return,
+        };
+        if !sent {
             shared.end("the connection was lost");
             return;
         }
@@ -316,16 +324,12 @@ async fn send_frames(shared: Arc<Shared>, writer: ChannelWriteHalf<Msg>, mut que
 }
 
 /// Asks for a sign of life now and then; ends everything after too long a silence.
-async fn watch_silence(
-    shared: Arc<Shared>,
-    frames: mpsc::Sender<Bytes>,
-    limit: Duration,
-    mut stopped: watch::Receiver<()>,
-) {
+async fn watch_silence(shared: Arc<Shared>, frames: mpsc::Sender<Bytes>, limit: Duration) {
+    let mut ended = shared.ended.subscribe();
     loop {
         tokio::select! {
             () = sleep(limit / 8) => {}
-            _ = stopped.changed() => return,
+            _ = ended.wait_for(|ended| *ended) => return,
         }
         let silence = shared.silence();
         if silence >= limit {
@@ -341,13 +345,8 @@ async fn watch_silence(
 
 /// Takes the stream apart and hands each piece to the request that waits for it. Holds the session: when this ends, the
 /// connection does.
-async fn receive(
-    shared: Arc<Shared>,
-    mut reader: ChannelReadHalf,
-    rest: BytesMut,
-    session: Session,
-    mut stopped: watch::Receiver<()>,
-) {
+async fn receive(shared: Arc<Shared>, mut reader: ChannelReadHalf, rest: BytesMut, session: Session) {
+    let mut ended = shared.ended.subscribe();
     let mut parser = Parser { rest, frame: None };
     let mut errors = Vec::new();
     let why = loop {
@@ -356,7 +355,7 @@ async fn receive(
         }
         let message = tokio::select! {
             message = reader.wait() => message,
-            _ = stopped.changed() => break String::new(),
+            _ = ended.wait_for(|ended| *ended) => break String::new(),
         };
         match message {
             Some(ChannelMsg::Data { data }) => {
@@ -375,9 +374,6 @@ async fn receive(
                 };
             }
             Some(_) => {}
-        }
-        if shared.waiting().is_none() {
-            break String::new();
         }
     };
     shared.end(why);

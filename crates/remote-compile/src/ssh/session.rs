@@ -32,6 +32,8 @@ const SIGNS_OF_LIFE: u32 = 8;
 const WINDOW: u32 = 16 << 20;
 /// The largest packet that OpenSSH sends.
 const PACKET: u32 = 32 << 10;
+const CHANNEL_TRIES: u32 = 40;
+const CHANNEL_PAUSE: Duration = Duration::from_millis(50);
 const REKEY_EVERY: Duration = Duration::from_secs(3600);
 /// Prints the device's own addresses. Fixed text: nothing of it comes from input.
 const OWN_ADDRESSES: &str = "cat /proc/net/fib_trie /proc/net/if_inet6";
@@ -252,7 +254,7 @@ pub(super) async fn run(
 ) -> Result<(Vec<u8>, String, Option<u32>), SshError> {
     const LIMIT: usize = 4 << 20;
     let lost = |error: russh::Error| SshError::lost(&session.host, error);
-    let mut channel = session.handle().channel_open_session().await.map_err(lost)?;
+    let mut channel = open_channel(session).await?;
     channel.exec(true, command).await.map_err(lost)?;
     channel.eof().await.map_err(lost)?;
     let (mut output, mut errors, mut status) = (Vec::new(), Vec::new(), None);
@@ -264,7 +266,22 @@ pub(super) async fn run(
             _ => {}
         }
     }
+    let _ = channel.close().await;
     Ok((output, String::from_utf8_lossy(&errors).trim().to_owned(), status))
+}
+
+/// Opens a channel. A device that allows a single one may take a moment to let go of the one before.
+pub(super) async fn open_channel(session: &Session) -> Result<russh::Channel<client::Msg>, SshError> {
+    let mut tries = 0;
+    loop {
+        match session.handle().channel_open_session().await {
+            Err(russh::Error::ChannelOpenFailure(_)) if tries < CHANNEL_TRIES => {
+                tries += 1;
+                tokio::time::sleep(CHANNEL_PAUSE).await;
+            }
+            opened => return opened.map_err(|error| SshError::lost(&session.host, error)),
+        }
+    }
 }
 
 /// Reads `/proc/net/fib_trie` (an address stands before its `LOCAL` line) and `/proc/net/if_inet6`.
