@@ -7,16 +7,23 @@
 //! that were cut off, state that is ignored, a camera warp of another camera, and a judge that passes what it did not see;
 //! so a check that could not be made is a verdict, too.
 
+pub mod decode;
 mod error;
+mod fetch;
 mod judge;
+mod known;
+mod record;
 mod recording;
 mod run;
 mod validate;
 mod verdict;
+mod warp;
 
 pub use error::ValidateError;
-pub use judge::{Judgement, REQUIRED_OUTPUTS, judge};
-pub use recording::{CameraRun, Recording, Series};
-pub use run::{RunPlan, fetch_recording, run_request};
+pub use fetch::fetch_recording;
+pub use judge::{Budget, Evidence, Judgement, REQUIRED_OUTPUTS, StepTimes, judge};
+pub use record::{CameraDrive, DriveRecord};
+pub use recording::{CameraRun, Probe, ProbeKind, Recording, Series, WarpImage};
+pub use run::{RunPlan, run_again_request, run_request};
 pub use validate::{ValidateOptions, Validated, validate_model};
 pub use verdict::{Check, Severity, Verdict};

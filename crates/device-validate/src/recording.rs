@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use model_catalog::{BehaviorVersion, Camera, ModelMetadata, ModelType, PolicyKey, SliceError};
+use serde::{Deserialize, Serialize};
 
 /// One output over all steps: `steps` rows of `width` values.
 #[derive(Debug, Clone, PartialEq)]
@@ -83,6 +84,48 @@ pub struct Recording {
     pub peak_bytes: Option<u64>,
     /// Each camera's run.
     pub cameras: Vec<CameraRun>,
+    /// Steps with one thing changed.
+    pub probes: Vec<Probe>,
+    /// What each warp makes of known frames.
+    pub warps: Vec<WarpImage>,
+}
+
+/// What a probe changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ProbeKind {
+    /// There was no step before.
+    History,
+    /// The road camera saw another frame.
+    Road,
+    /// The wide camera saw another frame.
+    Wide,
+}
+
+/// One step with one thing changed; everything else was as in the plain run.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Probe {
+    /// What was changed.
+    pub kind: ProbeKind,
+    /// The camera.
+    pub camera: Camera,
+    /// The step of the plain run that it is compared with.
+    pub step: usize,
+    /// Output of each model inside the artifact.
+    pub outputs: BTreeMap<PolicyKey, Vec<f32>>,
+}
+
+/// What a warp made of two frames whose bytes follow from their position.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WarpImage {
+    /// The camera.
+    pub camera: Camera,
+    /// Row by row: from an output pixel to a pixel of the frame.
+    pub matrix: [f32; 9],
+    /// Salt of the road frame and of the wide one.
+    pub salts: [u32; 2],
+    /// Six channels of the road frame, then six of the wide one.
+    pub pixels: Vec<u8>,
 }
 
 /// A named slice of a model's output.

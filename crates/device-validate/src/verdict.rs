@@ -35,6 +35,34 @@ pub enum Check {
     Constant,
     /// Two slices of different meaning have the same values.
     Duplicate,
+    /// An output's width fits no generation of models.
+    Shape,
+    /// A slice is not the one that the ONNX has.
+    Slices,
+    /// The artifact was built from other sources than the workspace has.
+    Sources,
+    /// The file says something about itself that forbids its use: a wrong device, a foreign class.
+    File,
+    /// A second process computed something else.
+    NotDeterministic,
+    /// The steps before do not show in the outputs.
+    StateIgnored,
+    /// A camera does not show in the outputs.
+    CameraIgnored,
+    /// A warp samples other pixels than its camera's layout says.
+    WrongWarp,
+    /// A step or the load takes longer than the device allows.
+    Slow,
+    /// Steps get slower.
+    Drift,
+    /// The process takes more memory than the device allows.
+    Memory,
+    /// A quantity lies outside of loose bounds of physics.
+    Implausible,
+    /// The outputs are not those of a reference implementation.
+    Reference,
+    /// Something could not be checked.
+    NotSeen,
 }
 
 impl Check {
@@ -49,6 +77,20 @@ impl Check {
             Self::ZeroTail => "zero_tail",
             Self::Constant => "constant",
             Self::Duplicate => "duplicate",
+            Self::Shape => "shape",
+            Self::Slices => "slices",
+            Self::Sources => "sources",
+            Self::File => "file",
+            Self::NotDeterministic => "not_deterministic",
+            Self::StateIgnored => "state_ignored",
+            Self::CameraIgnored => "camera_ignored",
+            Self::WrongWarp => "wrong_warp",
+            Self::Slow => "slow",
+            Self::Drift => "drift",
+            Self::Memory => "memory",
+            Self::Implausible => "implausible",
+            Self::Reference => "reference",
+            Self::NotSeen => "not_seen",
         }
     }
 }

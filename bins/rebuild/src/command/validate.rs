@@ -59,6 +59,7 @@ pub fn run(args: &ValidateArgs, cli: &Cli, console: &Console) -> Result<(), Fail
         target: args.target.unwrap_or(session.config.target()),
         force: args.model.force,
         python,
+        budget: None,
     };
     let mut validation = Validation { session: &session, allowed: device, device: None, options };
     let started = Instant::now();

@@ -3,7 +3,7 @@
 use model_catalog::{PolicyKey, SliceError};
 
 use super::{CONTROL_OUTPUTS, REQUIRED_OUTPUTS};
-use crate::{Check, Recording, Verdict, recording::Slice};
+use crate::{Check, Recording, Verdict, decode::layout_of, recording::Slice};
 
 pub(super) fn judge(
     recording: &Recording,
@@ -17,6 +17,12 @@ pub(super) fn judge(
             slice: Some((*name).to_owned()),
             ..Verdict::failure(Check::Missing, "the required output is missing")
         });
+    }
+    for slice in slices.iter().filter(|slice| !slice.range.is_empty()) {
+        if layout_of(&slice.name, slice.range.len()).is_none() {
+            let text = format!("{} values are of no generation of models", slice.range.len());
+            found.push(Verdict::failure(Check::Shape, text).in_slice(slice.output, &slice.name));
+        }
     }
     if !CONTROL_OUTPUTS.iter().any(|name| has(name)) {
         let text = format!("no output controls the car: one of {} is needed", CONTROL_OUTPUTS.join(", "));

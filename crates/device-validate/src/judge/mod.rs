@@ -1,9 +1,18 @@
 //! The judge: verdicts from a recording, without a device.
 
+mod dependence;
 mod layout;
+mod plausible;
+mod replay;
+mod sources;
+mod timing;
 mod values;
 
-use model_catalog::PolicyKey;
+use std::collections::BTreeMap;
+
+use model_catalog::{ModelMetadata, PolicyKey};
+
+pub use timing::{Budget, StepTimes};
 
 use crate::{Check, Recording, Severity, Verdict, recording::Slice};
 
@@ -40,16 +49,41 @@ impl Judgement {
     }
 }
 
-/// Judges one recording.
-pub fn judge(recording: &Recording) -> Judgement {
+/// Everything that a judgement rests on.
+#[derive(Debug, Clone)]
+pub struct Evidence<'e> {
+    /// The run.
+    pub run: &'e Recording,
+    /// A run of a second process on the same frames.
+    pub again: Option<&'e Recording>,
+    /// What the device allows.
+    pub budget: Budget,
+    /// What the ONNX files of the workspace say, where they are there.
+    pub sources: BTreeMap<PolicyKey, ModelMetadata>,
+    /// What is known without a run: findings about the file, about its sources, about a reference.
+    pub known: Vec<Verdict>,
+}
+
+/// Judges what was recorded.
+pub fn judge(evidence: &Evidence<'_>) -> Judgement {
+    let recording = evidence.run;
     let (slices, bad) = recording.slices();
-    let mut verdicts = layout::judge(recording, &slices, &bad);
+    let mut verdicts = evidence.known.clone();
+    verdicts.extend(layout::judge(recording, &slices, &bad));
+    verdicts.extend(sources::judge(recording, &evidence.sources));
     for run in &recording.cameras {
         for slice in slices.iter().filter(|slice| !is_padding(slice)) {
             verdicts.extend(values::judge(run, slice));
         }
         verdicts.extend(values::duplicates(run, &slices));
+        verdicts.extend(plausible::judge(run, &slices));
     }
+    verdicts.extend(dependence::judge(recording, &slices));
+    match evidence.again {
+        Some(again) => verdicts.extend(replay::judge(recording, again)),
+        None => verdicts.push(Verdict::warning(Check::NotSeen, "no second process was run to compare with")),
+    }
+    verdicts.extend(timing::judge(recording, &evidence.budget));
     verdicts.sort_by(|a, b| b.severity.cmp(&a.severity).then(a.check.cmp(&b.check)));
     let mut sizes: Vec<(String, PolicyKey, usize)> = Vec::new();
     for slice in &slices {

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use model_catalog::{CAMERAS, ModelMetadata, ModelType, SliceSpec};
 
 use super::*;
-use crate::{CameraRun, Series};
+use crate::{CameraRun, Probe, ProbeKind, Series, warp::faultless};
 
 /// Slices of a split model's two outputs, with the widths of real ones.
 const VISION: [(&str, usize); 11] = [
@@ -44,6 +44,10 @@ fn series(seed: usize, width: usize, steps: usize) -> Series {
     Series::new(width, values.collect()).unwrap()
 }
 
+const STEPS: usize = 20;
+const PROBED: usize = 4;
+const IDENTITY: [f32; 9] = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
+
 /// What a good split model leaves.
 pub(crate) fn good() -> Recording {
     let metadata =
@@ -51,35 +55,89 @@ pub(crate) fn good() -> Recording {
     let run = |(at, camera): (usize, model_catalog::Camera)| CameraRun {
         camera,
         outputs: BTreeMap::from([
-            (PolicyKey::Vision, series(2 * at, 1576, 4)),
-            (PolicyKey::Policy, series(2 * at + 1, 998, 4)),
+            (PolicyKey::Vision, series(2 * at, 1576, STEPS)),
+            (PolicyKey::Policy, series(2 * at + 1, 998, STEPS)),
         ]),
-        step_seconds: vec![0.01; 4],
+        step_seconds: vec![0.01; STEPS],
     };
-    Recording {
+    let mut recording = Recording {
         model_type: ModelType::VisionPolicy,
         policy_order: vec![PolicyKey::Policy],
         behavior_version: None,
         metadata,
         parsed_inputs: vec!["desire".to_owned(), "traffic_convention".to_owned()],
         load_seconds: 0.5,
-        peak_bytes: None,
+        peak_bytes: Some(400 << 20),
         cameras: CAMERAS.into_iter().enumerate().map(run).collect(),
+        probes: Vec::new(),
+        warps: CAMERAS.map(|camera| faultless(camera, IDENTITY)).to_vec(),
+    };
+    for camera in 0..CAMERAS.len() {
+        drive_straight(&mut recording, camera);
     }
+    recording.probes = CAMERAS.into_iter().flat_map(probes).collect();
+    recording
 }
 
-/// Changes a slice on the first camera in every step.
-pub(crate) fn plant(recording: &mut Recording, name: &str, mut change: impl FnMut(usize, &mut [f32])) {
+/// Lines in order and a path that goes ahead.
+fn drive_straight(recording: &mut Recording, camera: usize) {
+    for (name, count) in [("lane_lines", 4), ("road_edges", 2)] {
+        plant_on(recording, camera, name, |_, values| {
+            for (line, points) in values.chunks_mut(66).take(count).enumerate() {
+                points.iter_mut().for_each(|value| *value += 3.0 * line as f32);
+            }
+        });
+    }
+    plant_on(recording, camera, "plan", |_, values| {
+        values[..495].chunks_mut(15).enumerate().for_each(|(point, values)| values[0] += point as f32);
+    });
+}
+
+fn probes(camera: model_catalog::Camera) -> [Probe; 3] {
+    [ProbeKind::History, ProbeKind::Road, ProbeKind::Wide].map(|kind| Probe {
+        kind,
+        camera,
+        step: PROBED,
+        outputs: BTreeMap::from([
+            (PolicyKey::Vision, series(77, 1576, 1).row(0).to_vec()),
+            (PolicyKey::Policy, series(78, 998, 1).row(0).to_vec()),
+        ]),
+    })
+}
+
+/// Changes a slice on one camera in every step.
+fn plant_on(recording: &mut Recording, camera: usize, name: &str, mut change: impl FnMut(usize, &mut [f32])) {
     let (slices, _) = recording.slices();
     let slice = slices.into_iter().find(|slice| slice.name == name).unwrap();
-    let series = recording.cameras[0].outputs.get_mut(&slice.output).unwrap();
+    let series = recording.cameras[camera].outputs.get_mut(&slice.output).unwrap();
     for step in 0..series.steps() {
         change(step, &mut series.row_mut(step)[slice.range.clone()]);
     }
 }
 
+/// Changes a slice on the first camera in every step.
+pub(crate) fn plant(recording: &mut Recording, name: &str, change: impl FnMut(usize, &mut [f32])) {
+    plant_on(recording, 0, name, change);
+}
+
+fn evidence<'e>(run: &'e Recording, again: &'e Recording) -> Evidence<'e> {
+    Evidence { run, again: Some(again), budget: Budget::NONE, sources: BTreeMap::new(), known: Vec::new() }
+}
+
+/// The judgement of a recording whose second process computed the same.
+fn judged(recording: &Recording) -> Judgement {
+    judge(&evidence(recording, recording))
+}
+
+fn checks(judgement: &Judgement) -> Vec<(Check, Option<String>)> {
+    judgement.verdicts.iter().map(|verdict| (verdict.check, verdict.slice.clone())).collect()
+}
+
+/// What fails; warnings follow from what was planted.
 fn found(recording: &Recording) -> Vec<(Check, Option<String>)> {
-    judge(recording).verdicts.into_iter().map(|verdict| (verdict.check, verdict.slice)).collect()
+    let judgement = judged(recording);
+    let failures = judgement.verdicts.into_iter().filter(|verdict| verdict.severity == Severity::Failure);
+    failures.map(|verdict| (verdict.check, verdict.slice)).collect()
 }
 
 fn one(check: Check, slice: &str) -> Vec<(Check, Option<String>)> {
@@ -88,7 +146,7 @@ fn one(check: Check, slice: &str) -> Vec<(Check, Option<String>)> {
 
 #[test]
 fn a_good_model_passes_without_a_word() {
-    let judgement = judge(&good());
+    let judgement = judged(&good());
     assert_eq!(judgement.verdicts, []);
     assert!(judgement.passed() && judgement.has_control_output);
     assert_eq!(judgement.sizes.iter().find(|(name, ..)| name == "plan").unwrap().2, 990);
@@ -102,7 +160,7 @@ fn planted_nan_is_found_with_its_place() {
             values[7] = f32::NAN;
         }
     });
-    let judgement = judge(&recording);
+    let judgement = judged(&recording);
     let verdict = &judgement.verdicts[0];
     assert_eq!((verdict.check, verdict.step, verdict.index), (Check::NonFinite, Some(2), Some(7)));
     assert_eq!(verdict.camera, Some(CAMERAS[0]));
@@ -143,7 +201,7 @@ fn missing_outputs_and_control_are_named() {
     let mut recording = good();
     recording.metadata.get_mut(&PolicyKey::Policy).unwrap().output_slices.shift_remove("plan");
     assert_eq!(found(&recording), [(Check::Missing, Some("plan".to_owned())), (Check::NoControl, None)]);
-    assert!(!judge(&recording).has_control_output);
+    assert!(!judged(&recording).has_control_output);
 }
 
 #[test]
@@ -156,7 +214,7 @@ fn outputs_that_do_not_fit_the_metadata_are_named() {
     recording.cameras[1].outputs.remove(&PolicyKey::Policy);
     assert_eq!(found(&recording), [(Check::Layout, None)]);
     recording.cameras.clear();
-    assert!(!judge(&recording).passed());
+    assert!(!judged(&recording).passed());
 }
 
 #[test]
@@ -165,4 +223,147 @@ fn padding_may_be_zero() {
     let vision = recording.metadata.get_mut(&PolicyKey::Vision).unwrap();
     vision.output_slices.insert("pad".to_owned(), SliceSpec::new(Some(0), None));
     assert_eq!(found(&recording), []);
+}
+
+#[test]
+fn state_that_is_ignored_is_found() {
+    let mut recording = good();
+    let run = recording.cameras[1].clone();
+    let probe = recording
+        .probes
+        .iter_mut()
+        .find(|probe| probe.camera == run.camera && probe.kind == ProbeKind::History);
+    let plain = |key: PolicyKey| (key, run.outputs[&key].row(PROBED).to_vec());
+    probe.unwrap().outputs = [plain(PolicyKey::Vision), plain(PolicyKey::Policy)].into();
+    let judgement = judged(&recording);
+    assert_eq!(checks(&judgement), [(Check::StateIgnored, None)]);
+    assert_eq!(judgement.verdicts[0].camera, Some(CAMERAS[1]));
+}
+
+#[test]
+fn a_camera_that_is_ignored_is_found_and_what_was_not_probed_is_said() {
+    let mut recording = good();
+    let run = recording.cameras[0].clone();
+    let plain = |key: PolicyKey| (key, run.outputs[&key].row(PROBED).to_vec());
+    let wide = recording.probes.iter_mut().find(|probe| probe.kind == ProbeKind::Wide).unwrap();
+    wide.outputs = [plain(PolicyKey::Vision), plain(PolicyKey::Policy)].into();
+    assert_eq!(found(&recording), [(Check::CameraIgnored, None)]);
+    recording.probes.clear();
+    let judgement = judged(&recording);
+    assert_eq!(judgement.verdicts.len(), 6);
+    assert!(judgement.passed() && judgement.verdicts.iter().all(|verdict| verdict.check == Check::NotSeen));
+}
+
+#[test]
+fn the_warp_of_another_camera_is_found() {
+    let mut recording = good();
+    recording.warps[0].pixels = faultless(CAMERAS[1], IDENTITY).pixels;
+    assert_eq!(found(&recording), [(Check::WrongWarp, None)]);
+}
+
+#[test]
+fn a_process_that_computes_something_else_is_found() {
+    let run = good();
+    let mut again = good();
+    plant(&mut again, "lead", |step, values| {
+        if step == 3 {
+            values[1] += 1e-7;
+        }
+    });
+    let judgement = judge(&evidence(&run, &again));
+    assert_eq!(checks(&judgement), one(Check::NotDeterministic, "lead"));
+    assert_eq!((judgement.verdicts[0].step, judgement.verdicts[0].index), (Some(3), Some(1)));
+    let alone = judge(&Evidence { again: None, ..evidence(&run, &run) });
+    assert_eq!(checks(&alone), [(Check::NotSeen, None)]);
+}
+
+#[test]
+fn swapped_slices_are_found_by_what_the_onnx_says() {
+    let mut recording = good();
+    let sources = recording.metadata.clone();
+    let slices = &mut recording.metadata.get_mut(&PolicyKey::Vision).unwrap().output_slices;
+    let (pose, transform) = (slices["pose"], slices["road_transform"]);
+    slices.insert("pose".to_owned(), transform);
+    slices.insert("road_transform".to_owned(), pose);
+    let judgement = judge(&Evidence { sources, ..evidence(&recording, &recording) });
+    assert_eq!(
+        checks(&judgement),
+        [(Check::Slices, Some("pose".to_owned())), (Check::Slices, Some("road_transform".to_owned()))]
+    );
+}
+
+#[test]
+fn a_vision_of_another_export_is_found() {
+    let recording = good();
+    let mut sources = recording.metadata.clone();
+    sources.get_mut(&PolicyKey::Vision).unwrap().model_checkpoint = Some("new/1".to_owned());
+    let judgement = judge(&Evidence { sources, ..evidence(&recording, &recording) });
+    assert_eq!(checks(&judgement), [(Check::Sources, None)]);
+    assert_eq!(judgement.verdicts[0].output, Some(PolicyKey::Vision));
+}
+
+fn timed(seconds: impl Fn(usize) -> f64) -> Vec<Check> {
+    let mut recording = good();
+    recording.cameras[0].step_seconds = (0..40).map(seconds).collect();
+    let judgement = judge(&Evidence {
+        budget: Budget::of(model_catalog::Target::Qcom),
+        ..evidence(&recording, &recording)
+    });
+    judgement.verdicts.into_iter().map(|verdict| verdict.check).collect()
+}
+
+#[test]
+fn slow_and_drifting_series_are_found_and_slow_starts_are_not() {
+    assert_eq!(timed(|step| if step < 5 { 2.0 } else { 0.02 }), []);
+    assert_eq!(timed(|_| 0.045), [Check::Slow]);
+    assert_eq!(timed(|step| if step == 30 { 0.2 } else { 0.02 }), [Check::Slow]);
+    assert_eq!(timed(|step| 0.01 + 0.0005 * step as f64), [Check::Drift]);
+    assert_eq!(timed(|_| 0.06), [Check::Slow, Check::Slow]);
+}
+
+#[test]
+fn a_host_has_no_budget_and_its_drift_is_a_warning() {
+    let mut recording = good();
+    recording.cameras[0].step_seconds = (0..40).map(|step| 0.5 + 0.1 * f64::from(step)).collect();
+    let judgement = judged(&recording);
+    assert_eq!(checks(&judgement), [(Check::Drift, None)]);
+    assert!(judgement.passed());
+    recording.cameras[0].step_seconds = vec![0.01; 6];
+    assert_eq!(checks(&judged(&recording)), [(Check::NotSeen, None)]);
+}
+
+#[test]
+fn load_and_memory_have_their_bounds() {
+    let mut recording = good();
+    recording.load_seconds = 31.0;
+    recording.peak_bytes = Some(3 << 30);
+    let budget = Budget::of(model_catalog::Target::Qcom);
+    let judgement = judge(&Evidence { budget, ..evidence(&recording, &recording) });
+    assert_eq!(checks(&judgement), [(Check::Slow, None), (Check::Memory, None)]);
+}
+
+#[test]
+fn implausible_quantities_warn() {
+    let mut recording = good();
+    plant(&mut recording, "plan", |_, values| values[3] = 200.0);
+    plant(&mut recording, "lane_lines", |_, values| values[0] = 50.0);
+    let judgement = judged(&recording);
+    assert!(judgement.passed());
+    assert_eq!(judgement.slices_with(Check::Implausible), ["lane_lines", "plan"]);
+}
+
+#[test]
+fn an_output_of_no_generation_is_named() {
+    let mut recording = good();
+    let policy = recording.metadata.get_mut(&PolicyKey::Policy).unwrap();
+    policy.output_slices.insert("plan".to_owned(), SliceSpec::new(Some(0), Some(989)));
+    assert_eq!(found(&recording), one(Check::Shape, "plan"));
+}
+
+#[test]
+fn what_is_known_of_the_file_counts() {
+    let recording = good();
+    let known = vec![Verdict::failure(Check::File, "run_policy runs on CPU, not on QCOM")];
+    let judgement = judge(&Evidence { known, ..evidence(&recording, &recording) });
+    assert!(!judgement.passed());
 }

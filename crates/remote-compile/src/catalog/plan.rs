@@ -65,12 +65,14 @@ fn decide(
             };
         }
         ArtifactState::Current { outdated, .. } => outdated.iter().map(ToString::to_string).collect(),
-        ArtifactState::Unrecorded { path, .. } => match adopt::inspect(&path) {
-            Ok(()) => return Ok(Action::Adopt { sources: Box::new(sources) }),
-            Err(why) => {
-                vec![format!("{} was found and not adopted: {why}", path.file_name().unwrap_or_default())]
+        ArtifactState::Unrecorded { path, .. } => {
+            match adopt::inspect(&path, wanted.target, wanted.version) {
+                Ok(()) => return Ok(Action::Adopt { sources: Box::new(sources) }),
+                Err(why) => {
+                    vec![format!("{} was found and not adopted: {why}", path.file_name().unwrap_or_default())]
+                }
             }
-        },
+        }
         ArtifactState::Build(reasons) => reasons.iter().map(ToString::to_string).collect(),
     };
     let job = prepare(workspace, model, &sources, options);

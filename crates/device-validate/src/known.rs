@@ -1,0 +1,83 @@
+//! What is known of an artifact without running it: what its file says, and whether it is of the workspace's sources.
+
+use std::collections::BTreeMap;
+
+use artifact_pickle::{Expectations, FileKind, InspectOptions, Severity, verify};
+use camino::Utf8Path;
+use model_catalog::{BehaviorVersion, Component, ModelMetadata, ModelType, PolicyKey};
+use onnx_source::OnnxModel;
+use rebuild_workspace::{ArtifactRecord, Fingerprint, SourceRecord, Workspace};
+
+use crate::{Check, Verdict};
+
+/// The findings of a static look at the file. Nothing in it is run.
+pub(crate) fn about_file(
+    path: &Utf8Path,
+    artifact: &ArtifactRecord,
+    version: Option<BehaviorVersion>,
+) -> Vec<Verdict> {
+    let expected =
+        Expectations { target: artifact.target, behavior_version: version, kind: Some(FileKind::Driving) };
+    match verify(path, &InspectOptions::default(), &expected) {
+        Err(error) => vec![Verdict::failure(Check::File, error.to_string())],
+        Ok(verdict) => verdict
+            .findings
+            .iter()
+            .map(|finding| match finding.severity {
+                Severity::Error => Verdict::failure(Check::File, finding.to_string()),
+                Severity::Warning => Verdict::warning(Check::File, finding.to_string()),
+            })
+            .collect(),
+    }
+}
+
+/// Whether the artifact was built from the sources that are recorded now, all of them.
+pub(crate) fn about_sources(artifact: &ArtifactRecord, sources: Option<&SourceRecord>) -> Vec<Verdict> {
+    let (Some(built), Some(sources)) = (&artifact.fingerprint, sources) else {
+        let text = "it is not recorded which sources the artifact was built from";
+        return vec![Verdict::warning(Check::NotSeen, text)];
+    };
+    let now = Fingerprint::of_sources(sources, built.version, built.image_history_pipeline, built.target);
+    built
+        .differences(&now)
+        .iter()
+        .filter(|difference| !difference.is_outdated_only())
+        .map(|difference| {
+            let text = format!("the artifact is of other sources than the workspace has: {difference}");
+            Verdict::failure(Check::Sources, text)
+        })
+        .collect()
+}
+
+/// What the ONNX files of the workspace say of themselves, by the key that each has in an artifact; those that cannot be
+/// read are left out, as `extract` and `compile` report them.
+pub(crate) fn metadata_of_sources(
+    workspace: &Workspace,
+    sources: &SourceRecord,
+    model_type: ModelType,
+) -> BTreeMap<PolicyKey, ModelMetadata> {
+    let has_on_policy = sources.files.iter().any(|file| file.component == Component::OnPolicy);
+    let mut found = BTreeMap::new();
+    for file in &sources.files {
+        let Some(key) = key_of(file.component, model_type, has_on_policy) else { continue };
+        let path =
+            workspace.source_dir(&sources.id).join(sources.component_file(file).workspace_name(&sources.id));
+        if let Ok(metadata) = OnnxModel::open(&path).and_then(|model| model.metadata()) {
+            found.insert(key, metadata);
+        }
+    }
+    found
+}
+
+/// The primary policy is the on_policy file, else the policy file; what it is called depends on the type.
+fn key_of(component: Component, model_type: ModelType, has_on_policy: bool) -> Option<PolicyKey> {
+    let primary =
+        if model_type == ModelType::VisionMultiPolicy { PolicyKey::OnPolicy } else { PolicyKey::Policy };
+    match component {
+        Component::Supercombo => Some(PolicyKey::Model),
+        Component::Vision => Some(PolicyKey::Vision),
+        Component::OffPolicy => Some(PolicyKey::OffPolicy),
+        Component::OnPolicy => Some(primary),
+        Component::Policy => (!has_on_policy).then_some(primary),
+    }
+}
