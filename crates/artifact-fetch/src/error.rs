@@ -1,0 +1,132 @@
+//! Errors of fetching.
+
+use artifact_parts::{PartListError, PartsError};
+use camino::Utf8PathBuf;
+use durable_fs::{FsError, LockError};
+use model_catalog::ModelId;
+use verified_download::{DownloadError, HttpError, HttpErrorClass};
+
+/// Why an artifact was not fetched.
+#[derive(Debug, thiserror::Error)]
+pub enum FetchError {
+    /// No origin serves the file.
+    #[error(transparent)]
+    Download(#[from] DownloadError),
+    /// A request failed.
+    #[error(transparent)]
+    Http(#[from] HttpError),
+    /// The parts are not the artifact.
+    #[error(transparent)]
+    Parts(#[from] PartsError),
+    /// A file operation failed.
+    #[error(transparent)]
+    Fs(#[from] FsError),
+    /// Somebody else fetches the same file to the same place.
+    #[error("{0}")]
+    Busy(#[source] LockError),
+    /// No host has it, neither whole nor in parts.
+    #[error("{name} is on none of the hosts, neither whole nor in parts ({}); check the ID and the address", tried.join(", "))]
+    Absent {
+        /// The artifact's file name.
+        name: String,
+        /// The addresses that were asked.
+        tried: Vec<String>,
+    },
+    /// What came is no artifact.
+    #[error("{name} from {url} is {what}, no artifact; {hint}")]
+    Foreign {
+        /// The file that was asked for.
+        name: String,
+        /// Where it came from.
+        url: String,
+        /// What it is.
+        what: &'static str,
+        /// What to do.
+        hint: &'static str,
+    },
+    /// The checksum beside the parts is none.
+    #[error(
+        "{url} is no checksum of {name}; the host is being changed or damaged: try again, or another host"
+    )]
+    Checksum {
+        /// Its address.
+        url: String,
+        /// The artifact.
+        name: String,
+    },
+    /// The part list is not valid.
+    #[error("{url}: {source}")]
+    List {
+        /// Its address.
+        url: String,
+        /// What is wrong.
+        source: PartListError,
+    },
+    /// A key is configured and no host has a list.
+    #[error("no host has the part list {name}, which has to be there as a key to verify it is configured")]
+    NoList {
+        /// Its file name.
+        name: String,
+    },
+    /// The list's signature is missing or wrong.
+    #[error("{url} is not signed by the configured key: {why}; do not install from this host")]
+    Signature {
+        /// The list's address.
+        url: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The configured key is none.
+    #[error("the configured public key is not one of minisign: {why}")]
+    Key {
+        /// What is wrong.
+        why: String,
+    },
+    /// The part list does not have the model.
+    #[error("{id} is not in the part list; check the ID")]
+    NotListed {
+        /// The model.
+        id: ModelId,
+    },
+    /// The destination is no place for a file.
+    #[error("{path} is not a directory; choose one that exists with --to")]
+    Destination {
+        /// The path.
+        path: Utf8PathBuf,
+    },
+}
+
+impl FetchError {
+    /// The class of the failure, where it was one of the network or of this machine.
+    pub fn class(&self) -> Option<HttpErrorClass> {
+        match self {
+            Self::Download(error) => Some(error.class()),
+            Self::Http(error) => Some(error.class()),
+            Self::Absent { .. } | Self::NoList { .. } => Some(HttpErrorClass::Gone),
+            Self::Foreign { .. } | Self::Checksum { .. } | Self::List { .. } => {
+                Some(HttpErrorClass::Protocol)
+            }
+            Self::Fs(error) | Self::Parts(PartsError::Fs(error)) => Some(match error.kind() {
+                durable_fs::FsErrorKind::DiskFull => HttpErrorClass::DiskFull,
+                durable_fs::FsErrorKind::NotWritable => HttpErrorClass::NotWritable,
+                _ => HttpErrorClass::System,
+            }),
+            Self::Parts(_)
+            | Self::Busy(_)
+            | Self::Signature { .. }
+            | Self::Key { .. }
+            | Self::NotListed { .. }
+            | Self::Destination { .. } => None,
+        }
+    }
+
+    /// Whether the host simply does not have what was asked for.
+    pub(crate) fn is_gone(&self) -> bool {
+        match self {
+            Self::Download(error) => {
+                error.failures.iter().all(|failure| failure.error.class() == HttpErrorClass::Gone)
+            }
+            other => other.class() == Some(HttpErrorClass::Gone),
+        }
+    }
+}

@@ -1,0 +1,66 @@
+//! The part list of a release, verified where a key is configured.
+
+use artifact_parts::PartList;
+use minisign_verify::{PublicKey, Signature};
+use model_catalog::ManifestVersion;
+use verified_download::{HttpError, HttpErrorClass, HttpUrl, Request};
+
+use crate::{FetchContext, FetchError};
+
+/// A list of a hundred artifacts with a hundred parts each is below two megabytes.
+const LONGEST: u64 = 16 << 20;
+
+/// A signature file has four lines.
+const LONGEST_SIGNATURE: u64 = 16 << 10;
+
+/// The part list from the first host that has it; `None` where none has. With a key, minisign's public key in base64, a list
+/// must be there and be signed by it.
+///
+/// # Errors
+/// [`FetchError`] where a host has a list that is not valid or not signed by the key, and where a request fails.
+pub fn fetch_list(
+    context: &FetchContext<'_>,
+    bases: &[HttpUrl],
+    version: ManifestVersion,
+    public_key: Option<&str>,
+) -> Result<Option<PartList>, FetchError> {
+    let key = public_key
+        .map(|key| PublicKey::from_base64(key).map_err(|error| FetchError::Key { why: error.to_string() }))
+        .transpose()?;
+    let name = PartList::file_name(version);
+    for base in bases {
+        let url = base.with_suffix(&name);
+        let Some(text) = read(context, &url, LONGEST)? else { continue };
+        if let Some(key) = &key {
+            let signature =
+                read(context, &base.with_suffix(&PartList::signature_name(version)), LONGEST_SIGNATURE)?;
+            verify(key, &text, signature.as_deref())
+                .map_err(|why| FetchError::Signature { url: url.to_string(), why })?;
+        }
+        let text = String::from_utf8_lossy(&text);
+        let list =
+            PartList::from_json(&text).map_err(|source| FetchError::List { url: url.to_string(), source })?;
+        return Ok(Some(list));
+    }
+    if key.is_some() { Err(FetchError::NoList { name }) } else { Ok(None) }
+}
+
+fn verify(key: &PublicKey, text: &[u8], signature: Option<&[u8]>) -> Result<(), String> {
+    let signature = signature.ok_or("there is no signature beside it")?;
+    let signature = std::str::from_utf8(signature).map_err(|_| "the signature is no text")?;
+    let signature = Signature::decode(signature).map_err(|error| error.to_string())?;
+    key.verify(text, &signature, false).map_err(|error| error.to_string())
+}
+
+/// A small file; `None` where the host does not have it.
+pub(crate) fn read(
+    context: &FetchContext<'_>,
+    url: &HttpUrl,
+    limit: u64,
+) -> Result<Option<Vec<u8>>, HttpError> {
+    match context.client.read(&Request::get(url.clone()), limit, context.stop) {
+        Ok(body) => Ok(Some(body)),
+        Err(error) if error.class() == HttpErrorClass::Gone => Ok(None),
+        Err(error) => Err(error),
+    }
+}
