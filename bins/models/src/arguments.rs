@@ -5,7 +5,7 @@ use camino::Utf8PathBuf;
 use clap::{Args, Parser, ValueEnum};
 use console_report::{Exit, Failure};
 use model_catalog::{BehaviorVersion, ImageHistoryPipeline, InputFormat, ModelId, Target};
-use tinygrad_compile::staged::FormatChoice;
+use tinygrad_compile::{WARP_CACHE_MIB, staged::FormatChoice, toolchain::ToolchainChoice};
 
 use crate::command::{diff::DiffArgs, inspect::InspectArgs, verify::VerifyArgs};
 
@@ -28,6 +28,9 @@ EXAMPLES
   models --list                                     what is staged, and what is compiled
   models --rdf2                                     compile rdf2 for the device's own GPU
   models --model rdf2 --target cpu --input-dir in --output-dir out
+  models --dm                                       compile driver monitoring (dmonitoring_model.onnx)
+  models --batch list.txt                           compile many models in one warm process
+  models --big-model --gpu                          compile for an external GPU
   models --split-artifact big.pkl --chunk-size-mib 50
   models join big.pkl.p00                           put a split file together again
   models inspect rdf2_driving_tinygrad.pkl          what is in it, without loading it
@@ -39,7 +42,7 @@ EXIT CODES
 
 ENVIRONMENT
   MODELS_PYTHON        the interpreter, as --python
-  MODELS_KERNEL_CACHE  tinygrad's cache of compiled kernels, as --kernel-cache
+  MODELS_CACHE_DIR     compiled kernels and captured warps, as --cache-dir
   FLOAT16, IMAGE, ...  tinygrad's flags; a valid integer is kept, anything else gets the default";
 
 /// The whole command line.
@@ -109,6 +112,12 @@ pub struct CompileArgs {
     /// Which source files are taken; auto is supercombo where a supercombo file is present
     #[arg(long, value_enum, default_value = "auto", help_heading = "Model")]
     pub input_format: InputFormatArg,
+    /// Compile driver monitoring: its model, metadata and both camera warps, all four files together
+    #[arg(long, help_heading = "Model", conflicts_with_all = ["model", "batch"])]
+    pub dm: bool,
+    /// Compile the models that this file lists, one `ID [vN]` a line, in one warm process
+    #[arg(long, value_name = "FILE", help_heading = "Model", conflicts_with_all = ["model", "version"])]
+    pub batch: Option<Utf8PathBuf>,
     /// Where the artifact keeps its image history: policy, or warp (older call convention)
     #[arg(long, value_name = "PIPELINE", default_value = "policy", help_heading = "Model")]
     pub image_history_pipeline: ImageHistoryPipeline,
@@ -138,9 +147,20 @@ pub struct CompileArgs {
     /// The Python interpreter with tinygrad and numpy [default: /usr/local/venv/bin/python3 where present]
     #[arg(long, value_name = "FILE", env = "MODELS_PYTHON", hide_env = true, help_heading = "Places")]
     pub python: Option<Utf8PathBuf>,
-    /// tinygrad's cache of compiled kernels [default: tinygrad's own]
-    #[arg(long, value_name = "FILE", env = "MODELS_KERNEL_CACHE", hide_env = true, help_heading = "Places")]
-    pub kernel_cache: Option<Utf8PathBuf>,
+    /// Which compilers: embedded (this program's driver), tree (those of the StarPilot tree), auto (the tree's where it has them)
+    #[arg(long, value_name = "TOOLCHAIN", default_value = "auto", help_heading = "Target")]
+    pub toolchain: ToolchainChoice,
+
+    /// Where compiled kernels and captured camera warps are kept [default: /data/cache/driving-models on a device, else
+    /// ~/.cache/driving-models]
+    #[arg(long, value_name = "DIR", env = "MODELS_CACHE_DIR", hide_env = true, help_heading = "Cache")]
+    pub cache_dir: Option<Utf8PathBuf>,
+    /// Bound of the captured camera warps; those used longest ago go first
+    #[arg(long, value_name = "MIB", default_value_t = WARP_CACHE_MIB, help_heading = "Cache")]
+    pub cache_limit_mib: u64,
+    /// Reuse nothing and keep nothing; the artifact is the same
+    #[arg(long, help_heading = "Cache")]
+    pub no_cache: bool,
 
     /// Split this file into parts, whatever its size; they go to --output-dir or beside it
     #[arg(long, value_name = "FILE", help_heading = "Parts")]

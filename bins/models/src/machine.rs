@@ -7,10 +7,13 @@ use std::{
 };
 
 use camino::{Utf8Path, Utf8PathBuf};
-use console_report::{Exit, Failure, interrupt_flag};
+use console_report::{Console, Exit, Failure, interrupt_flag};
 use durable_fs::{NoProgress, hash_file};
 use model_catalog::Sha256Digest;
-use tinygrad_compile::driver::{DEVICE_PYTHON, PythonChoices};
+use tinygrad_compile::{
+    Cache,
+    driver::{DEVICE_PYTHON, PythonChoices},
+};
 
 use crate::arguments::CompileArgs;
 
@@ -32,10 +35,12 @@ pub fn program_digest() -> Option<Sha256Digest> {
 }
 
 /// Where an interpreter may be: as told, on the device, or in the virtual environment beside a build of this project
-/// (`target/venv` beside `target/debug/models`).
+/// (`target/venv` beside `target/debug/models`), or that of the tree.
 pub fn python_choices(args: &CompileArgs) -> PythonChoices {
     let built = this_program().and_then(|program| Some(program.parent()?.parent()?.join("venv/bin/python3")));
-    PythonChoices { explicit: args.python.clone(), environment: None, fallbacks: built.into_iter().collect() }
+    let of_tree = root(args).map(|root| root.join(".venv/bin/python3"));
+    let fallbacks = of_tree.into_iter().chain(built).collect();
+    PythonChoices { explicit: args.python.clone(), environment: None, fallbacks }
 }
 
 /// The interpreter to use.
@@ -46,6 +51,33 @@ pub fn python(args: &CompileArgs) -> Utf8PathBuf {
 /// The tree, where it is there.
 pub fn root(args: &CompileArgs) -> Option<Utf8PathBuf> {
     Some(args.root()).filter(|root| root.is_dir())
+}
+
+/// The directory of the cache, where no other is named. A device keeps only what is below `/data`.
+fn default_cache_dir(variables: &BTreeMap<String, String>) -> Option<Utf8PathBuf> {
+    let on_device = Utf8Path::new("/data/openpilot").is_dir();
+    let base = match (on_device, variables.get("XDG_CACHE_HOME"), variables.get("HOME")) {
+        (true, _, _) => "/data/cache".into(),
+        (false, Some(cache), _) if !cache.is_empty() => Utf8PathBuf::from(cache),
+        (false, _, Some(home)) if !home.is_empty() => Utf8Path::new(home).join(".cache"),
+        _ => return None,
+    };
+    Some(base.join("driving-models"))
+}
+
+/// What is kept between compiles. A cache that cannot be used is no reason not to compile.
+pub fn cache(args: &CompileArgs, console: &Console) -> Option<Cache> {
+    if args.no_cache {
+        return None;
+    }
+    let dir = args.cache_dir.clone().or_else(|| default_cache_dir(&variables()))?;
+    match Cache::open(dir, args.cache_limit_mib) {
+        Ok(cache) => Some(cache),
+        Err(error) => {
+            console.warn(&format!("nothing is kept between compiles: {error}"));
+            None
+        }
+    }
 }
 
 /// The longest accepted silence of a driver.

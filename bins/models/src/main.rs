@@ -31,6 +31,8 @@ fn run(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Some(Subcommand::Serve) => command::serve::run(&cli.compile),
         None if cli.compile.list => command::list::run(&cli.compile, console),
         None if cli.compile.split_artifact.is_some() => command::split::run(&cli.compile, console),
+        None if cli.compile.dm => command::dm::run(&cli.compile, console),
+        None if cli.compile.batch.is_some() => command::batch::run(&cli.compile, console),
         None => command::compile::run(&cli.compile, console),
     }
 }

@@ -107,6 +107,18 @@ impl Environment {
         self.put("PYTHONPATH", &path);
     }
 
+    /// Names the C compiler of the CPU backend.
+    pub fn c_compiler(&mut self, clang: &Utf8Path) {
+        self.put("CC", clang.as_str());
+    }
+
+    /// The variables that decide what is compiled, for build records: without places, which decide nothing.
+    pub fn recorded(&self) -> BTreeMap<String, String> {
+        let places = ["PYTHONPATH", "CACHEDB"];
+        let set = self.set.iter().filter(|(name, _)| !places.contains(&name.as_str()));
+        set.map(|(name, value)| (name.clone(), value.clone())).collect()
+    }
+
     /// Keeps tinygrad's cache of compiled kernels in `file`.
     pub fn kernel_cache(&mut self, file: &Utf8Path) {
         self.put("CACHEDB", file.as_str());

@@ -1,14 +1,19 @@
 //! Why a model was not compiled, and what that means for whoever asked.
 
+use artifact_pickle::InspectError;
 use camino::Utf8PathBuf;
 use durable_fs::{FsError, FsErrorKind, JournalError, LockError};
+use model_catalog::ModelId;
 use onnx_source::OnnxError;
 
 use crate::{
+    dm::DmError,
     driver::{DriverError, FailureKind, RunContext},
     environment::EnvironmentError,
+    external_gpu::BridgeError,
     plan::PlanError,
     staged::StagedError,
+    toolchain::{ParseToolchainError, ToolchainError},
 };
 
 /// Who is at fault: it decides the exit code and whether trying again makes sense.
@@ -39,6 +44,48 @@ pub enum CompileError {
     /// The target cannot be compiled for here.
     #[error(transparent)]
     Environment(#[from] EnvironmentError),
+    /// The toolchain that was chosen is not here.
+    #[error(transparent)]
+    Toolchain(#[from] ToolchainError),
+    /// Driver monitoring cannot be compiled as it was asked for.
+    #[error(transparent)]
+    Dm(#[from] DmError),
+    /// The bridge of the external GPU cannot be used.
+    #[error(transparent)]
+    Bridge(#[from] BridgeError),
+    /// The GPU faulted while it compiled, whatever the exit status said.
+    #[error("the kernel's log has GPU faults from this compile: {}; restart the device and compile again", records.join(" | "))]
+    GpuFault {
+        /// The records.
+        records: Vec<String>,
+    },
+    /// A compiler ended well and left no artifact.
+    #[error("the compiler ended without an error and without {file}; look into the log {log}")]
+    NoOutput {
+        /// The missing file.
+        file: Utf8PathBuf,
+        /// The log.
+        log: Utf8PathBuf,
+    },
+    /// An artifact of another compiler that does not replay.
+    #[error("the artifact of {id} was refused by its replay and not kept: {what}")]
+    Replay {
+        /// The model.
+        id: ModelId,
+        /// What was seen.
+        what: String,
+    },
+    /// A finished file that is not what was asked for.
+    #[error("{file} was refused and not kept: {}", findings.join("; "))]
+    Artifact {
+        /// The file.
+        file: String,
+        /// What is wrong with it.
+        findings: Vec<String>,
+    },
+    /// A finished file that is no well-formed pickle.
+    #[error(transparent)]
+    Inspect(Box<InspectError>),
     /// The driver failed.
     #[error(transparent)]
     Driver(#[from] DriverError),
@@ -51,6 +98,9 @@ pub enum CompileError {
     /// Several files could not be put in place together.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// A request names an unknown toolchain.
+    #[error(transparent)]
+    UnknownToolchain(#[from] ParseToolchainError),
     /// A job request of another version.
     #[error(
         "{path} is of job protocol {found}; this version understands 1: install the same version on both machines"
@@ -72,6 +122,12 @@ impl From<OnnxError> for CompileError {
     }
 }
 
+impl From<InspectError> for CompileError {
+    fn from(error: InspectError) -> Self {
+        Self::Inspect(Box::new(error))
+    }
+}
+
 impl From<LockError> for CompileError {
     fn from(error: LockError) -> Self {
         Self::Lock(Box::new(error))
@@ -86,9 +142,21 @@ impl CompileError {
             Self::Staged(
                 StagedError::TwoFiles { .. } | StagedError::TwoPlaces { .. } | StagedError::Missing { .. },
             ) => FaultClass::Model,
-            Self::Staged(_) | Self::JobProtocol { .. } => FaultClass::Usage,
-            Self::Source(_) | Self::Plan(_) => FaultClass::Model,
-            Self::Environment(_) | Self::Lock(_) | Self::Journal(_) => FaultClass::Environment,
+            Self::Staged(_) | Self::Dm(_) | Self::JobProtocol { .. } | Self::UnknownToolchain(_) => {
+                FaultClass::Usage
+            }
+            Self::Source(_)
+            | Self::Plan(_)
+            | Self::GpuFault { .. }
+            | Self::NoOutput { .. }
+            | Self::Replay { .. }
+            | Self::Artifact { .. }
+            | Self::Inspect(_) => FaultClass::Model,
+            Self::Environment(_)
+            | Self::Toolchain(_)
+            | Self::Bridge(_)
+            | Self::Lock(_)
+            | Self::Journal(_) => FaultClass::Environment,
             Self::Driver(error) => class_of_driver(error),
             Self::Fs(error) => class_of_fs(error),
             Self::Cancelled => FaultClass::Cancelled,
@@ -98,16 +166,22 @@ impl CompileError {
     /// A stable word for result files.
     pub fn code(&self) -> &'static str {
         match self {
-            Self::Staged(_) => "sources",
+            Self::Staged(_) | Self::Dm(_) => "sources",
             Self::Source(_) => "onnx",
             Self::Plan(_) => "plan",
             Self::Environment(_) => "target",
+            Self::Toolchain(_) => "toolchain",
+            Self::Bridge(_) => "external_gpu",
+            Self::GpuFault { .. } => "gpu_fault",
+            Self::NoOutput { .. } => "no_output",
+            Self::Replay { .. } => "replay_mismatch",
+            Self::Artifact { .. } | Self::Inspect(_) => "artifact",
             Self::Driver(DriverError::Failed { kind, .. }) => kind.as_str(),
             Self::Driver(DriverError::Start { .. }) => "python_missing",
             Self::Driver(DriverError::Died { .. }) => "driver_died",
             Self::Driver(DriverError::Stalled { .. }) => "driver_stalled",
             Self::Driver(DriverError::Cancelled { .. }) | Self::Cancelled => "cancelled",
-            Self::Driver(DriverError::Result { .. }) => "internal",
+            Self::Driver(DriverError::Result { .. } | DriverError::Unproven { .. }) => "internal",
             Self::Driver(DriverError::Fs(error)) | Self::Fs(error) => match error.kind() {
                 FsErrorKind::DiskFull => "disk_full",
                 FsErrorKind::NotWritable => "not_writable",
@@ -116,7 +190,7 @@ impl CompileError {
             },
             Self::Lock(_) => "locked",
             Self::Journal(_) => "files",
-            Self::JobProtocol { .. } => "bad_request",
+            Self::JobProtocol { .. } | Self::UnknownToolchain(_) => "bad_request",
         }
     }
 
@@ -156,7 +230,8 @@ fn class_of_driver(error: &DriverError) -> FaultClass {
         DriverError::Failed { .. }
         | DriverError::Died { .. }
         | DriverError::Stalled { .. }
-        | DriverError::Result { .. } => FaultClass::Model,
+        | DriverError::Result { .. }
+        | DriverError::Unproven { .. } => FaultClass::Model,
         DriverError::Cancelled { .. } => FaultClass::Cancelled,
         DriverError::Fs(error) => class_of_fs(error),
     }

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use model_catalog::{
-    BehaviorVersion, Component, ImageHistoryPipeline, ModelId, ModelType, Sha256Digest, Target, Variant,
+    BehaviorVersion, ImageHistoryPipeline, ModelId, ModelType, Sha256Digest, Target, Variant,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::driver::request::ProofCheck;
+use crate::driver::request::{JitFacts, ProofCheck};
 
 /// Version of the record's form.
 pub const BUILD_RECORD_FORMAT: u32 = 1;
@@ -24,8 +24,8 @@ pub fn build_record_name(id: &ModelId) -> String {
 /// One source file as it was compiled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SourceRecord {
-    /// The component.
-    pub component: Component,
+    /// The component, such as `driving_vision` or `dmonitoring_model`.
+    pub component: String,
     /// Its size variant.
     pub variant: Variant,
     /// File name.
@@ -124,6 +124,34 @@ pub struct BuildRecord {
     pub proof: ProofRecord,
     /// The artifact.
     pub artifact: FileRecord,
+}
+
+/// Name of the record of driver monitoring, beside its files.
+pub const DM_BUILD_RECORD: &str = "dmonitoring_model_build.json";
+
+/// The build record of driver monitoring.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DmBuildRecord {
+    /// Version of the record's form.
+    pub format: u32,
+    /// What was compiled for.
+    pub target: Target,
+    /// The source file.
+    pub source: SourceRecord,
+    /// Which code compiled.
+    pub tool: ToolRecord,
+    /// Which tinygrad compiled.
+    pub tinygrad: TinygradRecord,
+    /// `model`, then one for each camera.
+    pub jits: BTreeMap<String, JitFacts>,
+    /// Variables that the driver was given.
+    pub environment: BTreeMap<String, String>,
+    /// Seconds of each stage.
+    pub seconds: BTreeMap<String, f64>,
+    /// The proof.
+    pub proof: ProofRecord,
+    /// The files.
+    pub files: Vec<FileRecord>,
 }
 
 /// The commit of a tree's vendored tinygrad, where the tree names it.

@@ -4,6 +4,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{FsError, is_process_alive};
 use tempfile::TempDir;
 
+use crate::CompileError;
+
 /// Start of the directory's name; the process ID follows, so that leftovers of dead processes can be told.
 const PREFIX: &str = ".compiling-";
 
@@ -16,10 +18,11 @@ pub(crate) struct Scratch {
 
 impl Scratch {
     /// Makes the directory in `parent` (which is made where it is missing) and removes leftovers of dead processes.
-    pub(crate) fn create(parent: &Utf8Path) -> Result<Self, FsError> {
+    pub(crate) fn create(parent: &Utf8Path) -> Result<Self, CompileError> {
         std::fs::create_dir_all(parent).map_err(FsError::io("make the directory", parent))?;
         // Drivers are started in this directory with absolute paths.
         let parent = parent.canonicalize_utf8().map_err(FsError::io("find", parent))?;
+        crate::placement::recover(&parent)?;
         sweep(&parent);
         let prefix = format!("{PREFIX}{}-", std::process::id());
         let dir = tempfile::Builder::new()

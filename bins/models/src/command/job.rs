@@ -19,7 +19,7 @@ pub fn run(args: &JobArgs, machine_args: &CompileArgs, console: &Console) -> Res
         python: machine::python_choices(machine_args),
         root: machine::root(machine_args),
         variables: machine::variables(),
-        kernel_cache: machine_args.kernel_cache.clone(),
+        cache: machine::cache(machine_args, console),
         quiet_limit: machine::quiet_limit(machine_args),
         qcom_device: Utf8Path::new(QCOM_DEVICE).to_owned(),
         program_sha256: machine::program_digest(),

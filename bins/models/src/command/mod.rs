@@ -1,15 +1,19 @@
 //! One file a command.
 
 pub mod about;
+pub mod batch;
 pub mod compile;
 pub mod diff;
+pub mod dm;
 pub mod inspect;
+mod install;
 pub mod job;
 pub mod join;
-pub mod list;
 mod judged;
+pub mod list;
 mod parts;
 pub mod serve;
+mod setting;
 pub mod split;
 mod stages;
 pub mod verify;

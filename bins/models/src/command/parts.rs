@@ -7,17 +7,19 @@ use durable_fs::{Expected, Progress};
 
 use crate::{arguments::CompileArgs, failure::of_parts};
 
-/// Makes the parts of `artifact` where it is over the limit, and removes those of an earlier one where it is not.
+/// Makes the parts of `artifact` where it is over the limit, and removes those of an earlier one where it is not, or where it
+/// stays `one_file`.
 pub fn after_compile(
     artifact: &Utf8Path,
     expected: Expected,
+    one_file: bool,
     args: &CompileArgs,
     console: &Console,
 ) -> Result<Option<PartSet>, Failure> {
     let (dir, name) =
         (artifact.parent().unwrap_or(Utf8Path::new(".")), artifact.file_name().unwrap_or_default());
     let size = expected.size.unwrap_or(0);
-    if args.no_split || size <= args.part_limit_mib.bytes() {
+    if args.no_split || one_file || size <= args.part_limit_mib.bytes() {
         let removed = remove_set(dir, name)
             .map_err(|error| of_parts(format!("parts of an earlier {name} were not removed"), &error))?;
         if !removed.is_empty() {

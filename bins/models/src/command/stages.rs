@@ -30,6 +30,9 @@ impl<'c> Stages<'c> {
             self.console.begin(event.op, None);
             self.op = Some(event.op);
         }
+        if let (DriverEvent::Note { message }, false) = (&event.event, self.console.is_json()) {
+            self.console.note(message);
+        }
         let DriverEvent::Stage { stage, state, seconds, .. } = &event.event else { return };
         let label = if stage == event.op { stage.clone() } else { format!("{}: {stage}", event.op) };
         match (state, seconds) {

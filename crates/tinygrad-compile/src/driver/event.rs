@@ -22,6 +22,22 @@ pub enum DriverEvent {
         /// Facts of the stage, such as kernel counts.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         detail: Option<Value>,
+        /// The model of a batch that the stage belongs to.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        model: Option<Value>,
+    },
+    /// A model of a batch is finished.
+    Model {
+        /// The label that the request gave it.
+        model: Value,
+        /// What became of it.
+        #[serde(flatten)]
+        outcome: ModelOutcome,
+    },
+    /// Something that a person should know; ours, the driver has none.
+    Note {
+        /// What.
+        message: String,
     },
     /// The last event of a run that succeeded.
     Done {
@@ -41,6 +57,34 @@ pub enum DriverEvent {
     /// An event of a newer driver; it is passed on and otherwise ignored.
     #[serde(other)]
     Other,
+}
+
+/// What became of one model of a batch.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "status", rename_all = "snake_case")]
+pub enum ModelOutcome {
+    /// It is compiled.
+    Done {
+        /// As the result of a single compile.
+        result: Value,
+    },
+    /// It is not.
+    Failed {
+        /// Why.
+        error: ModelFailure,
+    },
+}
+
+/// Why one model of a batch failed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ModelFailure {
+    /// The class of the failure.
+    pub kind: FailureKind,
+    /// What happened.
+    pub message: String,
+    /// Facts, such as the name of an operator.
+    #[serde(default)]
+    pub detail: Value,
 }
 
 /// Whether a stage begins or ends.
@@ -163,6 +207,11 @@ mod tests {
         assert!(
             matches!(event, DriverEvent::Stage { state: StageState::End, seconds: Some(s), .. } if s == 0.5)
         );
+        let event: DriverEvent = serde_json::from_str(
+            r#"{"event":"model","model":"a","status":"failed","error":{"kind":"non_finite","message":"m","detail":{}}}"#,
+        )
+        .unwrap();
+        assert!(matches!(event, DriverEvent::Model { outcome: ModelOutcome::Failed { .. }, .. }));
         let event: DriverEvent =
             serde_json::from_str(r#"{"event":"failed","kind":"from_the_future","message":"m"}"#).unwrap();
         assert!(matches!(event, DriverEvent::Failed { kind: FailureKind::Internal, .. }));

@@ -13,7 +13,8 @@ use camino::Utf8PathBuf;
 use durable_fs::FsError;
 use serde_json::Value;
 
-pub use event::{DriverEvent, FailureKind, PROTOCOL, StageState};
+pub use event::{DriverEvent, FailureKind, ModelFailure, ModelOutcome, PROTOCOL, StageState};
+pub(crate) use process::Program;
 pub use process::{Driver, QUIET_LIMIT};
 pub use python::{DEVICE_PYTHON, PythonChoices};
 
@@ -84,6 +85,14 @@ pub enum DriverError {
         op: &'static str,
         /// Why.
         source: serde_json::Error,
+    },
+    /// The result lacks the proof that was asked for.
+    #[error("the driver reported {found} checks of the proof; {expected} were asked for")]
+    Unproven {
+        /// Checks that were asked for.
+        expected: usize,
+        /// Checks that were reported.
+        found: usize,
     },
     /// A file of ours cannot be written.
     #[error(transparent)]

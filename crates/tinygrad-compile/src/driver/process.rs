@@ -5,7 +5,6 @@
 //! there; everything else is an error that quotes the end of the log.
 
 use std::{
-    collections::BTreeMap,
     fs::{File, OpenOptions},
     io::{BufRead, BufReader, Read, Seek, SeekFrom},
     os::unix::process::ExitStatusExt,
@@ -50,6 +49,8 @@ pub struct Driver {
     pub log: Utf8PathBuf,
     /// The longest accepted silence between two events.
     pub quiet_limit: Duration,
+    /// The CPU that the process is pinned to, where it is.
+    pub cpu: Option<usize>,
 }
 
 /// How a run ended, before it is judged.
@@ -84,7 +85,7 @@ impl Driver {
         let (log, log_start) = open_log(&self.log)?;
         let mut command = self.command(&file, log)?;
         let start = |source| DriverError::Start { python: self.python.clone(), source };
-        let mut group = ProcessGroup::start(&mut command).map_err(start)?;
+        let mut group = ProcessGroup::start(&mut command, self.cpu).map_err(start)?;
         // Held open for the length of the run: where this process is killed, the driver sees the end of its input and ends.
         let _alive = group.take_stdin();
         let stdout = group.take_stdout().ok_or_else(|| start(std::io::Error::other("no event pipe")))?;
@@ -117,12 +118,63 @@ impl Driver {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log);
         Ok(command)
     }
+}
 
-    /// The variables that the driver was given, for the build record.
-    pub fn recorded_environment(&self) -> BTreeMap<String, String> {
-        let private = ["PYTHONPATH", "CACHEDB"];
-        let set = self.environment.set.iter().filter(|(name, _)| !private.contains(&name.as_str()));
-        set.map(|(name, value)| (name.clone(), value.clone())).collect()
+/// A program that knows no events: a tree's own compiler.
+pub(crate) struct Program<'p> {
+    /// What it does, for errors.
+    pub(crate) op: &'static str,
+    /// The program with its arguments, directory and environment.
+    pub(crate) command: Command,
+    /// Receives what it prints.
+    pub(crate) log: &'p Utf8Path,
+    /// The longest accepted time in which the log does not grow.
+    pub(crate) quiet_limit: Duration,
+    /// The CPU that the process is pinned to, where it is.
+    pub(crate) cpu: Option<usize>,
+}
+
+impl Program<'_> {
+    /// Runs it to its end. A growing log is its sign of life.
+    pub(crate) fn run(mut self, cancel: &AtomicBool) -> Result<(), DriverError> {
+        let (log, log_start) = open_log(self.log)?;
+        let output = log.try_clone().map_err(FsError::io("open the log", self.log))?;
+        self.command.stdin(Stdio::null()).stdout(output).stderr(log);
+        let python: Utf8PathBuf = self.command.get_program().to_string_lossy().as_ref().into();
+        let start = |source| DriverError::Start { python: python.clone(), source };
+        let mut group = ProcessGroup::start(&mut self.command, self.cpu).map_err(start)?;
+        let ending = self.watch(&group, cancel).map_err(start)?;
+        let status = group.end().map_err(start)?;
+        let tail = tail_of(self.log, log_start).unwrap_or_default();
+        let stage = "tree".to_owned();
+        let context = Box::new(RunContext { op: self.op, stage, log: self.log.to_owned(), tail });
+        match ending {
+            Ending::Cancelled => Err(DriverError::Cancelled { op: self.op }),
+            Ending::Stalled => Err(DriverError::Stalled { seconds: self.quiet_limit.as_secs(), context }),
+            Ending::Closed if status.success() => Ok(()),
+            Ending::Closed => Err(DriverError::Died {
+                status: status_text(status),
+                killed: status.signal() == Some(9),
+                context,
+            }),
+        }
+    }
+
+    fn watch(&self, group: &ProcessGroup, cancel: &AtomicBool) -> std::io::Result<Ending> {
+        let (mut size, mut last) = (0, Instant::now());
+        while !group.wait_until(Instant::now() + TICK)? {
+            let now = self.log.metadata().map_or(size, |metadata| metadata.len());
+            if now != size {
+                (size, last) = (now, Instant::now());
+            }
+            if cancel.load(Ordering::Relaxed) {
+                return Ok(Ending::Cancelled);
+            }
+            if last.elapsed() >= self.quiet_limit {
+                return Ok(Ending::Stalled);
+            }
+        }
+        Ok(Ending::Closed)
     }
 }
 
@@ -184,7 +236,10 @@ impl Heard {
             DriverEvent::Failed { kind, message, detail } => {
                 self.failed = Some((*kind, message.clone(), detail.clone()));
             }
-            DriverEvent::Stage { .. } | DriverEvent::Other => {}
+            DriverEvent::Stage { .. }
+            | DriverEvent::Model { .. }
+            | DriverEvent::Note { .. }
+            | DriverEvent::Other => {}
         }
     }
 }

@@ -10,6 +10,7 @@ use model_catalog::{
 use serde::{Deserialize, Serialize};
 
 use super::PROTOCOL;
+use crate::Cache;
 
 /// Seeds of the proof: the first is replayed bit for bit, the second must give other outputs.
 pub const SEEDS: [u32; 2] = [42, 43];
@@ -105,6 +106,17 @@ pub struct CompileRequest {
     pub seeds: [u32; 2],
     /// Largest accepted difference between a replay and the first run.
     pub tolerance: f64,
+    /// Whether the run ends with the proof, in a process of its own.
+    pub prove: bool,
+    /// Where captured camera warps are kept.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_dir: Option<Utf8PathBuf>,
+    /// Bound of that directory in MiB.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache_limit_mib: Option<u64>,
+    /// Names the model in events of a batch.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub label: Option<String>,
 }
 
 /// What a compile request has besides the sources.
@@ -134,21 +146,17 @@ impl CompileRequest {
             out_of_band: plan.target.is_out_of_band(),
             seeds: SEEDS,
             tolerance: plan.tolerance,
+            prove: true,
+            cache_dir: None,
+            cache_limit_mib: None,
+            label: None,
         }
     }
 
-    /// The request that proves what this one has compiled.
-    pub fn prove(&self) -> ProveRequest {
-        ProveRequest {
-            protocol: PROTOCOL,
-            op: "prove",
-            artifact: self.artifact.clone(),
-            handover: self.handover.clone(),
-            out_of_band: self.out_of_band,
-            seeds: self.seeds,
-            tolerance: self.tolerance,
-            cameras: self.cameras.clone(),
-        }
+    /// Takes camera warps from `cache` and keeps them there.
+    pub fn keep_warps(&mut self, cache: Option<&Cache>) {
+        self.cache_dir = cache.map(Cache::warps);
+        self.cache_limit_mib = cache.map(|cache| cache.limit_mib);
     }
 }
 
@@ -170,29 +178,12 @@ pub struct CompileResult {
     pub seconds: BTreeMap<String, f64>,
     /// Bytes of the artifact.
     pub size: u64,
+    /// The proof: one entry for each jit and seed.
+    #[serde(default)]
+    pub checks: Vec<ProofCheck>,
     /// What a newer driver adds.
     #[serde(flatten)]
     pub more: BTreeMap<String, serde_json::Value>,
-}
-
-/// `prove`: replays a finished file in a fresh process.
-#[derive(Debug, Clone, Serialize)]
-pub struct ProveRequest {
-    protocol: u32,
-    op: &'static str,
-    artifact: Utf8PathBuf,
-    handover: Utf8PathBuf,
-    out_of_band: bool,
-    seeds: [u32; 2],
-    tolerance: f64,
-    cameras: Vec<Camera>,
-}
-
-/// Result of `prove`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ProveResult {
-    /// One entry for each jit and seed.
-    pub checks: Vec<ProofCheck>,
 }
 
 /// One replay that gave the handed-over values.
@@ -206,6 +197,140 @@ pub struct ProofCheck {
     pub outputs: u64,
     /// Queues that were compared.
     pub queues: u64,
+}
+
+/// `batch`: many models from one warm process.
+#[derive(Debug, Clone, Serialize)]
+pub struct BatchRequest {
+    protocol: u32,
+    op: &'static str,
+    requests: Vec<CompileRequest>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cache_dir: Option<Utf8PathBuf>,
+}
+
+impl BatchRequest {
+    /// The batch of `requests`, with camera warps from `cache`.
+    pub fn new(requests: Vec<CompileRequest>, cache: Option<&Cache>) -> Self {
+        Self { protocol: PROTOCOL, op: "batch", requests, cache_dir: cache.map(Cache::warps) }
+    }
+}
+
+/// `dm`: the driver-monitoring model and its camera warps, each a file of its own.
+#[derive(Debug, Clone, Serialize)]
+pub struct DmRequest {
+    protocol: u32,
+    op: &'static str,
+    onnx: Utf8PathBuf,
+    sha256: Sha256Digest,
+    metadata: WireMetadata,
+    target: Target,
+    cameras: Vec<Camera>,
+    outputs: DmOutputs,
+    handover: Utf8PathBuf,
+    seeds: [u32; 2],
+    tolerance: f64,
+}
+
+/// Where the files of driver monitoring are written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DmOutputs {
+    /// The model's jit.
+    pub model: Utf8PathBuf,
+    /// The warp of each camera (`WxH`).
+    pub warps: BTreeMap<String, Utf8PathBuf>,
+}
+
+impl DmRequest {
+    /// The request for a model that was read from `onnx`.
+    pub fn new(
+        source: ModelRequest,
+        target: Target,
+        outputs: DmOutputs,
+        handover: Utf8PathBuf,
+        tolerance: f64,
+    ) -> Self {
+        Self {
+            protocol: PROTOCOL,
+            op: "dm",
+            onnx: source.onnx,
+            sha256: source.sha256,
+            metadata: source.metadata,
+            target,
+            cameras: model_catalog::CAMERAS.to_vec(),
+            outputs,
+            handover,
+            seeds: SEEDS,
+            tolerance,
+        }
+    }
+}
+
+/// `dm_replay`: drives driver-monitoring files that another compiler made.
+#[derive(Debug, Clone, Serialize)]
+pub struct DmReplayRequest {
+    protocol: u32,
+    op: &'static str,
+    onnx: Utf8PathBuf,
+    sha256: Sha256Digest,
+    metadata: WireMetadata,
+    target: Target,
+    cameras: Vec<Camera>,
+    outputs: DmOutputs,
+    seeds: [u32; 2],
+    tolerance: f64,
+}
+
+impl DmReplayRequest {
+    /// The request for `outputs`, made of `source`.
+    pub fn new(outputs: DmOutputs, source: ModelRequest, target: Target, tolerance: f64) -> Self {
+        Self {
+            protocol: PROTOCOL,
+            op: "dm_replay",
+            onnx: source.onnx,
+            sha256: source.sha256,
+            metadata: source.metadata,
+            target,
+            cameras: model_catalog::CAMERAS.to_vec(),
+            outputs,
+            seeds: SEEDS,
+            tolerance,
+        }
+    }
+}
+
+/// Result of `dm_replay`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DmReplayResult {
+    /// One entry for each jit and seed.
+    pub checks: Vec<ProofCheck>,
+}
+
+/// Result of `dm`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DmResult {
+    /// tinygrad's version.
+    pub tinygrad: String,
+    /// Python's version.
+    pub python: String,
+    /// `model`, then one for each camera.
+    pub jits: BTreeMap<String, JitFacts>,
+    /// The proof: one entry for each jit and seed.
+    pub checks: Vec<ProofCheck>,
+    /// Per stage: seconds.
+    #[serde(default)]
+    pub seconds: BTreeMap<String, f64>,
+}
+
+/// What is known of one jit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JitFacts {
+    /// The devices that it uses.
+    pub devices: Vec<String>,
+    /// Its kernels.
+    pub kernels: u64,
+    /// Bytes of its file.
+    pub size: u64,
 }
 
 /// `run`: drives an artifact over synthetic frames.
@@ -225,8 +350,10 @@ pub struct RunRequest {
     pub steps: u32,
     /// Seed of the frames.
     pub seed: u32,
-    /// What the frames are.
+    /// What the frames show.
     pub frames: String,
+    /// Whether to show as well what the outputs depend on, and each warp alone.
+    pub probes: bool,
 }
 
 impl RunRequest {
@@ -256,6 +383,7 @@ impl RunRequest {
             steps,
             seed,
             frames,
+            probes: false,
         }
     }
 }

@@ -30,6 +30,7 @@ fn script(text: &str) -> Script {
         environment: Environment::default(),
         log: dir.join("log.txt"),
         quiet_limit: QUIET_LIMIT,
+        cpu: None,
     };
     Script { _guard: guard, dir, driver }
 }
@@ -162,4 +163,16 @@ fn a_missing_interpreter_is_named() {
     script.driver.python = "/no/such/python".into();
     let refused = run(&script, &AtomicBool::new(false)).0.unwrap_err();
     assert!(refused.to_string().contains("/no/such/python"), "{refused}");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pinned_driver_has_one_cpu_and_this_process_keeps_its_own() {
+    let before = rustix::thread::sched_getaffinity(None).unwrap().count();
+    let mut script = script(&format!("grep Cpus_allowed_list /proc/self/status > cpus; {DONE}"));
+    script.driver.cpu = Some(0);
+    run(&script, &AtomicBool::new(false)).0.unwrap();
+    let cpus = std::fs::read_to_string(script.dir.join("cpus")).unwrap();
+    assert_eq!(cpus.split_whitespace().last(), Some("0"));
+    assert_eq!(rustix::thread::sched_getaffinity(None).unwrap().count(), before);
 }

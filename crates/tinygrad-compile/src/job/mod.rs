@@ -11,7 +11,8 @@ mod types;
 
 pub use run::{JobEnvironment, run_job};
 pub use types::{
-    CompileJob, JobError, JobKind, JobProcess, JobRequest, JobResult, JobSource, JobStatus, PROTOCOL, RunJob,
+    CompileJob, DmJob, JobError, JobKind, JobProcess, JobRequest, JobResult, JobSource, JobStatus, PROTOCOL,
+    RunJob,
 };
 
 /// Written by the asker, complete before the runner starts.

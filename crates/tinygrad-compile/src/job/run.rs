@@ -14,12 +14,12 @@ use model_catalog::{InputFormat, ModelType, Sha256Digest};
 use serde::Serialize;
 
 use super::{
-    CompileJob, EVENTS_FILE, INPUT_DIR, JobError, JobKind, JobProcess, JobRequest, JobResult, JobStatus,
-    LOCK_FILE, LOG_FILE, OUTPUT_DIR, PID_FILE, PROTOCOL, REQUEST_FILE, RESULT_FILE, RunJob,
+    CompileJob, DmJob, EVENTS_FILE, INPUT_DIR, JobError, JobKind, JobProcess, JobRequest, JobResult,
+    JobStatus, LOCK_FILE, LOG_FILE, OUTPUT_DIR, PID_FILE, PROTOCOL, REQUEST_FILE, RESULT_FILE, RunJob,
 };
 use crate::{
-    CompileError, CompileEvent, CompilePlan, Environment, FaultClass, PlanOptions, Workshop, check_target,
-    compile_model,
+    Cache, CompileError, CompileEvent, CompilePlan, DmPlan, Environment, FaultClass, PlanOptions, Workshop,
+    check_target, compile_dm, compile_model,
     driver::{DEVICE_PYTHON, DriverError, PythonChoices, QUIET_LIMIT, request::RunRequest},
     environment::QCOM_DEVICE,
     scratch::Scratch,
@@ -35,8 +35,8 @@ pub struct JobEnvironment {
     pub root: Option<Utf8PathBuf>,
     /// The environment of this process.
     pub variables: BTreeMap<String, String>,
-    /// Where tinygrad keeps compiled kernels.
-    pub kernel_cache: Option<Utf8PathBuf>,
+    /// What is kept between compiles.
+    pub cache: Option<Cache>,
     /// The longest accepted silence of the driver.
     pub quiet_limit: Duration,
     /// The GPU device file of the `qcom` target.
@@ -51,7 +51,7 @@ impl Default for JobEnvironment {
             python: PythonChoices::default(),
             root: None,
             variables: BTreeMap::new(),
-            kernel_cache: None,
+            cache: None,
             quiet_limit: QUIET_LIMIT,
             qcom_device: QCOM_DEVICE.into(),
             program_sha256: None,
@@ -82,6 +82,7 @@ pub fn run_job(
             let runner = Runner { dir: &dir, environment, cancel };
             let outcome = match &request.kind {
                 JobKind::Compile(job) => runner.compile(job, &mut events),
+                JobKind::Dm(job) => runner.dm(job, &mut events),
                 JobKind::Run(job) => runner.run(job, &mut events),
             };
             (request.kind.as_str(), outcome)
@@ -147,7 +148,7 @@ impl Runner<'_> {
         Workshop {
             root: environment.root.clone(),
             caller_environment: environment.variables.clone(),
-            kernel_cache: environment.kernel_cache.clone(),
+            cache: environment.cache.clone(),
             quiet_limit: environment.quiet_limit,
             qcom_device: environment.qcom_device.clone(),
             program_sha256: environment.program_sha256,
@@ -161,6 +162,7 @@ impl Runner<'_> {
 
     fn compile(&self, job: &CompileJob, events: &mut Events) -> Result<JobResult, CompileError> {
         let mut workshop = self.workshop(job.python.as_ref());
+        workshop.toolchain = job.toolchain.as_deref().unwrap_or("auto").parse()?;
         let input = self.dir.join(INPUT_DIR);
         let mut files = Vec::new();
         for source in &job.sources {
@@ -184,6 +186,20 @@ impl Runner<'_> {
         })
     }
 
+    fn dm(&self, job: &DmJob, events: &mut Events) -> Result<JobResult, CompileError> {
+        let mut workshop = self.workshop(job.python.as_ref());
+        workshop.toolchain = job.toolchain.as_deref().unwrap_or("auto").parse()?;
+        let source = self.dir.join(INPUT_DIR).join(job.file.as_str());
+        workshop.expected.insert(source.clone(), Expected::exactly(job.size, job.sha256));
+        let plan = DmPlan { source, target: job.target, tolerance: job.tolerance.unwrap_or(0.0) };
+        let compiled = compile_dm(&plan, &workshop, self.cancel, &mut |event| events.write(event))?;
+        Ok(JobResult {
+            files: compiled.files,
+            dm_build: Some(compiled.build),
+            ..JobResult::new("dm", JobStatus::Ok)
+        })
+    }
+
     fn run(&self, job: &RunJob, events: &mut Events) -> Result<JobResult, CompileError> {
         let workshop = self.workshop(job.python.as_ref());
         check_target(job.target, &workshop.qcom_device)?;
@@ -191,12 +207,13 @@ impl Runner<'_> {
         let supercombo = job.model_type == Some(ModelType::Supercombo);
         let format = if supercombo { InputFormat::Supercombo } else { InputFormat::Split };
         let environment = Environment::for_target(job.target, format, &workshop.caller_environment);
-        let driver = workshop.driver(scratch.path(), environment)?;
+        let driver = workshop.driver(scratch.path(), job.target, environment)?;
         let artifact = self.dir.join(&job.artifact);
         let mut request =
             RunRequest::new(artifact, workshop.output_dir.clone(), job.cameras.clone(), job.steps, job.seed)
                 .out_of_band(job.target.is_out_of_band());
         request.frames.clone_from(&job.frames);
+        request.probes = job.probes;
         let result = driver.run("run", &request, self.cancel, &mut |event| {
             events.write(&CompileEvent { op: "run", event: event.clone() });
         })?;

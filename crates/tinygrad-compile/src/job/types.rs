@@ -7,7 +7,7 @@ use model_catalog::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::{BuildRecord, CompileError, FileRecord, driver::request::RunResult};
+use crate::{BuildRecord, CompileError, DmBuildRecord, FileRecord, driver::request::RunResult};
 
 /// Version of the job files.
 pub const PROTOCOL: u32 = 1;
@@ -35,6 +35,8 @@ impl JobRequest {
 pub enum JobKind {
     /// Sources to an artifact.
     Compile(CompileJob),
+    /// Driver monitoring's source to its four files.
+    Dm(DmJob),
     /// An artifact over synthetic frames.
     Run(RunJob),
 }
@@ -44,6 +46,7 @@ impl JobKind {
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::Compile(_) => "compile",
+            Self::Dm(_) => "dm",
             Self::Run(_) => "run",
         }
     }
@@ -92,6 +95,28 @@ pub struct CompileJob {
     pub sources: Vec<JobSource>,
 }
 
+/// Compiles driver monitoring. Its four files appear in the output directory under their usual names.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DmJob {
+    /// What is compiled for.
+    pub target: Target,
+    /// `embedded`, `tree` or `auto`, where the asker chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub toolchain: Option<String>,
+    /// The interpreter, where the asker chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<Utf8PathBuf>,
+    /// Largest accepted difference between a replay and the first run; absent is exact.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<f64>,
+    /// The source, relative to the job's input directory.
+    pub file: RelPath,
+    /// Its size in bytes.
+    pub size: u64,
+    /// Its SHA-256.
+    pub sha256: Sha256Digest,
+}
+
 /// Runs one artifact. Raw outputs appear in the output directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunJob {
@@ -108,9 +133,12 @@ pub struct RunJob {
     pub steps: u32,
     /// Seed of the frames.
     pub seed: u32,
-    /// What the frames are: `random`.
+    /// What the frames show: `random`, `gradient`, `checkerboard` or `road`.
     #[serde(default = "random")]
     pub frames: String,
+    /// Whether to show as well what the outputs depend on, and each warp alone.
+    #[serde(default)]
+    pub probes: bool,
     /// The interpreter, where the asker chooses.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub python: Option<Utf8PathBuf>,
@@ -176,6 +204,12 @@ pub struct JobResult {
     /// How it was built.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub build: Option<BuildRecord>,
+    /// The files of a driver-monitoring job, relative to the job's output directory.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<FileRecord>,
+    /// How they were built.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dm_build: Option<DmBuildRecord>,
     /// What a run job found; files are relative to the job's output directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunResult>,
@@ -190,6 +224,8 @@ impl JobResult {
             error: None,
             artifact: None,
             build: None,
+            files: Vec::new(),
+            dm_build: None,
             run: None,
         }
     }
