@@ -19,18 +19,18 @@ pub fn print(scenario: &Scenario, joined: &[String], took: Duration) -> Result<(
         joined.len(),
         joined.join(", ")
     );
-    println!("\nWhere to look:");
-    let workspace = &scenario.workspace;
+    let root = scenario.workspace.parent().unwrap_or(&scenario.workspace);
+    println!("\nWhere to look, in {root}:");
     for (path, holds) in [
-        ("compiled", "the artifacts"),
-        ("ready-for-resources", "what would be uploaded, with multipart.json"),
-        ("manifests/model_names_v23.json", "the released catalog"),
-        ("results", "one record a model and stage"),
-        ("logs", "one compile log a model"),
+        ("workspace/compiled", "the artifacts"),
+        ("workspace/ready-for-resources", "what would be uploaded, with multipart.json"),
+        ("workspace/manifests/model_names_v23.json", "the released catalog"),
+        ("workspace/results", "one record a model and stage"),
+        ("workspace/logs", "one compile log a model"),
+        ("openpilot", "the git history they came from"),
     ] {
-        println!("  {:<40} {holds}", workspace.join(path));
+        println!("  {path:<42} {holds}");
     }
-    println!("  {:<40} the git history they came from", scenario.history.root());
     println!("\nThe demo took {:.0} s.", took.as_secs_f64());
     Ok(())
 }
@@ -54,10 +54,10 @@ fn row(scenario: &Scenario, id: &str) -> Result<[String; 7]> {
     ])
 }
 
-/// The stages' seconds together.
+/// The stages' seconds together; `compile.write` is a step of the stage `compile`.
 fn build_seconds(build: &Value) -> Option<f64> {
-    let seconds = build.get("seconds")?;
-    seconds.as_f64().or_else(|| Some(seconds.as_object()?.values().filter_map(Value::as_f64).sum()))
+    let stages = build.get("seconds")?.as_object()?.iter().filter(|(stage, _)| !stage.contains('.'));
+    Some(stages.filter_map(|(_, seconds)| seconds.as_f64()).sum())
 }
 
 fn part_count(scenario: &Scenario, id: &str) -> Result<usize> {

@@ -64,7 +64,7 @@ pub fn python(tally: &mut Tally, environment: &Environment) {
 /// `cargo test` over the workspace; the binaries under test are built first, once.
 pub fn rust(tally: &mut Tally, environment: &Environment, thorough: bool) {
     step(tally, "cargo build of the binaries", || {
-        run(cargo("build").args(["--locked", "--quiet", "--package", "rebuild", "--package", "models"]))
+        run(cargo("build").args(["--locked", "--quiet", "--workspace", "--bins"]))
     });
     let started = Instant::now();
     println!("== cargo test");
