@@ -38,6 +38,8 @@ pub enum Command {
     Init(command::init::InitArgs),
     /// Get the ONNX sources of the source map out of the clone, verified.
     Extract(command::extract::ExtractArgs),
+    /// Show what the extracted ONNX files are: inputs, outputs, slices, provenance.
+    Sources(command::sources::SourcesArgs),
     /// Compile what is not current on the device, and bring it home.
     Compile(command::compile::CompileArgs),
     /// Run every artifact over synthetic frames and judge what comes out.

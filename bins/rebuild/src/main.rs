@@ -4,6 +4,7 @@ mod cli;
 mod command;
 mod device;
 mod failure;
+mod network;
 mod selection;
 mod session;
 mod stages;
@@ -37,6 +38,7 @@ fn run(cli: &Cli, console: &Console) -> Result<(), Failure> {
     match &cli.command {
         Command::Init(args) => command::init::run(args, cli, console),
         Command::Extract(args) => command::extract::run(args, cli, console),
+        Command::Sources(args) => command::sources::run(args, cli, console),
         Command::Compile(args) => command::compile::run(args, cli, console),
         Command::Validate(args) => command::validate::run(args, cli, console),
         Command::Manifest(args) => command::manifest::run(args, cli, console),

@@ -124,6 +124,13 @@ impl Report {
         Ok(())
     }
 
+    /// Prints whether `of` takes at most `limit` seconds.
+    pub fn time_goal(&self, of: &str, limit: f64) -> Result<()> {
+        let wall = median(&self.row(of)?.values(|sample| sample.wall_seconds));
+        print_goal(&format!("{of} <= {limit:.2} s"), &format!("{wall:.3} s"), wall <= limit);
+        Ok(())
+    }
+
     fn row(&self, name: &str) -> Result<&Row> {
         self.rows.iter().find(|row| row.name == name).with_context(|| format!("no side is named `{name}`"))
     }
@@ -139,7 +146,8 @@ impl Row {
     }
 }
 
-fn print_goal(goal: &str, found: &str, met: bool) {
+/// Prints a goal, what was found, and whether that meets it.
+pub fn print_goal(goal: &str, found: &str, met: bool) {
     println!("goal: {goal}: {found}, {}", if met { "met" } else { "MISSED" });
 }
 

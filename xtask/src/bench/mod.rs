@@ -4,6 +4,7 @@
 //! [`comparison::Comparison`], and states its goals; the comparison runs the sides in turn and prints medians.
 
 mod comparison;
+mod extract;
 mod parts;
 
 use std::process::Command;
@@ -31,6 +32,8 @@ pub struct Arguments {
 /// The parts that can be measured; a later one is one more line here and in [`run`].
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Part {
+    /// Extraction of sources from a clone.
+    Extract,
     /// Split and join of an artifact.
     Parts,
 }
@@ -38,6 +41,7 @@ enum Part {
 /// Runs the comparison of one part.
 pub fn run(arguments: &Arguments) -> Result<()> {
     match arguments.part {
+        Part::Extract => extract::run(arguments),
         Part::Parts => parts::run(arguments),
     }
 }

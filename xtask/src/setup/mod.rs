@@ -31,5 +31,10 @@ pub struct Environment {
 pub fn run(arguments: &Arguments) -> Result<Environment> {
     tools::provide(arguments.tests)?;
     let python = python::provide()?;
+    if arguments.tests
+        && let Err(error) = python::provide_peers()
+    {
+        println!("setup: no LFS server for the tests, those that need it are skipped: {error:#}");
+    }
     Ok(Environment { python, clang: tools::clang_for_tinygrad() })
 }

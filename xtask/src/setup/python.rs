@@ -4,7 +4,7 @@ use std::{fs, process::Command};
 
 use anyhow::{Context, Result, bail};
 use camino::{Utf8Path, Utf8PathBuf};
-use e2e::{PythonEnvironment, repository_root, sha256_bytes};
+use e2e::{PythonEnvironment, repository_root, sha256_bytes, target_directory};
 
 use super::tools::provide_python_venv;
 use crate::process::{find_program, output, run};
@@ -17,13 +17,22 @@ const OLDEST: (u32, u32) = (3, 11);
 
 /// Makes or completes the environment; returns its interpreter.
 pub fn provide() -> Result<Utf8PathBuf> {
-    let dir = PythonEnvironment::directory()?;
+    complete(&PythonEnvironment::directory()?, &REQUIREMENTS)
+}
+
+/// Makes or completes the environment of the LFS server that the tests talk to: apart, so that artifacts are compiled and
+/// loaded with nothing else installed.
+pub fn provide_peers() -> Result<()> {
+    complete(&target_directory()?.join("giftless-venv"), &["peers"]).map(drop)
+}
+
+fn complete(dir: &Utf8Path, requirements: &[&str]) -> Result<Utf8PathBuf> {
     let python = dir.join("bin/python");
     if !python.is_file() {
-        create(&dir)?;
+        create(dir)?;
     }
-    for name in REQUIREMENTS {
-        install(&dir, &python, name)?;
+    for name in requirements {
+        install(dir, &python, name)?;
     }
     Ok(python)
 }

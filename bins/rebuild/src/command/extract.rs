@@ -6,8 +6,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use console_report::{Console, Exit, Failure, seconds_text, size_text};
 use durable_fs::FsError;
-use lfs_extract::{ExtractError, ExtractedFile, ModelPlan, SourceClone, Watch};
-use model_catalog::ComponentFile;
+use lfs_extract::{ByteSource, ExtractError, ExtractedFile, ModelPlan, Sources, Watch};
+use model_catalog::{ComponentFile, Manifest, ModelId, SourceMap};
 use onnx_source::OnnxModel;
 use rebuild_workspace::{FailureRecord, SourceFile, SourceRecord, SourceState, Stage, Stamp, source_state};
 use serde::Serialize;
@@ -16,6 +16,7 @@ use serde_json::{Map, json};
 use crate::{
     cli::{Cli, ModelArgs},
     failure::{exit_of_extract, exit_of_fs, of_models, of_workspace},
+    network::{Wishes, sources_options},
     selection::{Selected, select},
     session::{Session, at_home},
 };
@@ -29,41 +30,69 @@ pub struct ExtractArgs {
     /// The openpilot clone [default: `openpilot` of rebuild.toml, else ~/openpilot].
     #[arg(long, value_name = "DIR")]
     openpilot: Option<Utf8PathBuf>,
+    /// Downloads at a time.
+    #[arg(long, value_name = "N", default_value_t = 4, value_parser = clap::value_parser!(u8).range(1..=64))]
+    jobs: u8,
+    /// Ask no server: what is not on this machine fails.
+    #[arg(long)]
+    offline: bool,
 }
+
+/// Models whose objects are fetched together before they are extracted: much of what they share is fetched once, and a
+/// stop loses little.
+const GROUP: usize = 8;
 
 pub fn run(args: &ExtractArgs, cli: &Cli, console: &Console) -> Result<(), Failure> {
     let session = Session::for_run(cli, console, "rebuild extract", args.model.dry_run)?;
     let map = session.source_map(&args.model.catalog)?;
     // Not needed for sources; a manifest that is not valid is better known before hours of work than after.
-    session.base_manifest(&args.model.catalog)?;
-    let models = select(&session.workspace, &map, &args.model.models)?;
-    let mut extraction = Extraction { path: clone_path(&session, args), clone: None, session, args };
-    let started = Instant::now();
-    let (mut failed, mut environment) = (Vec::new(), false);
-    let mut counts = [0usize; 2];
-    for model in &models {
-        extraction.session.check_interrupt("the extraction")?;
-        match extraction.model(model) {
-            Ok(done) => {
-                counts[usize::from(done.outcome == "current")] += 1;
-                console.result(&done, || done.line());
-            }
-            Err(refused) => {
-                let failure = extraction.failed(model, &refused)?;
-                environment |= failure.exit() == Exit::Environment;
-                console.show(&failure);
-                failed.push(model.id.as_str());
-            }
-        }
+    if let Some(manifest) = session.base_manifest(&args.model.catalog)? {
+        report_differences(console, &map, &manifest);
     }
-    let [extracted, current] = counts;
+    let models = select(&session.workspace, &map, &args.model.models)?;
+    let path = clone_path(&session, args);
+    let mut extraction = Extraction {
+        path,
+        sources: None,
+        session,
+        args,
+        counts: [0; 2],
+        failed: Vec::new(),
+        environment: false,
+    };
+    let started = Instant::now();
+    let outdated = extraction.outdated(&models)?;
+    let planned = extraction.plan(outdated)?;
+    if args.model.dry_run {
+        extraction.show(planned);
+    } else {
+        extraction.extract_all(planned)?;
+    }
+    let [extracted, current] = extraction.counts;
     console.note(&format!(
         "{extracted} {}, {current} current, {} failed in {}",
         if args.model.dry_run { "to extract" } else { "extracted" },
-        failed.len(),
+        extraction.failed.len(),
         seconds_text(started.elapsed().as_secs_f64())
     ));
-    of_models("extracted", &failed, models.len(), environment)
+    let failed: Vec<&str> = extraction.failed.iter().map(ModelId::as_str).collect();
+    of_models("extracted", &failed, models.len(), extraction.environment)
+}
+
+/// Models that only one of source map and manifest knows.
+fn report_differences(console: &Console, map: &SourceMap, manifest: &Manifest) {
+    let unlisted = map.entries.keys().filter(|id| manifest.get(id).is_none());
+    let sourceless =
+        manifest.models.iter().map(|entry| entry.id()).filter(|id| !map.entries.contains_key(*id));
+    for (ids, what) in [
+        (unlisted.collect::<Vec<_>>(), "in the source map and not in the base manifest"),
+        (sourceless.collect(), "in the base manifest and not in the source map"),
+    ] {
+        if !ids.is_empty() {
+            let names: Vec<&str> = ids.iter().map(|id| id.as_str()).collect();
+            console.note(&format!("{what}: {}", names.join(", ")));
+        }
+    }
 }
 
 fn clone_path(session: &Session<'_>, args: &ExtractArgs) -> Utf8PathBuf {
@@ -78,8 +107,18 @@ struct Extraction<'a> {
     session: Session<'a>,
     args: &'a ExtractArgs,
     path: Utf8PathBuf,
-    // Opened when the first model needs it: a rerun with nothing to do needs no clone.
-    clone: Option<SourceClone>,
+    // Opened when the first model needs them: a rerun with nothing to do needs no clone.
+    sources: Option<Sources>,
+    // Extracted (or to extract), and current.
+    counts: [usize; 2],
+    failed: Vec<ModelId>,
+    environment: bool,
+}
+
+/// A model that is not current, and why.
+struct Outdated<'m> {
+    model: &'m Selected,
+    reason: String,
 }
 
 /// What became of one model.
@@ -93,6 +132,9 @@ struct Extracted {
     commit: Option<String>,
     files: Vec<serde_json::Value>,
     size: u64,
+    /// Bytes that a run would take from servers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    to_download: Option<u64>,
 }
 
 impl Extracted {
@@ -103,8 +145,16 @@ impl Extracted {
         if let Some(commit) = &self.commit {
             line.push_str(&format!(", commit {}", &commit[..commit.len().min(12)]));
         }
+        if let Some(bytes) = self.to_download.filter(|bytes| *bytes > 0) {
+            line.push_str(&format!(", {} of it from servers", size_text(bytes)));
+        }
         if let Some(reason) = self.reason.as_ref().filter(|_| self.outcome != "current") {
             line.push_str(&format!(" ({reason})"));
+        }
+        for file in self.to_download.iter().flat_map(|_| &self.files) {
+            let text = |key: &str| file[key].as_str().unwrap_or_default().to_owned();
+            let size = size_text(file["size"].as_u64().unwrap_or(0));
+            line.push_str(&format!("\n  {}: {size}, {}", text("git_path"), text("source")));
         }
         line
     }
@@ -115,6 +165,7 @@ impl Extracted {
 enum Refused {
     Extract(ExtractError),
     Workspace(rebuild_workspace::WorkspaceError),
+    Options(Failure),
 }
 
 impl From<ExtractError> for Refused {
@@ -136,49 +187,120 @@ impl From<FsError> for Refused {
 }
 
 impl Extraction<'_> {
-    fn model(&mut self, model: &Selected) -> Result<Extracted, Refused> {
-        let workspace = &self.session.workspace;
+    /// Tells the models that are current from those that are not.
+    fn outdated<'m>(&mut self, models: &'m [Selected]) -> Result<Vec<Outdated<'m>>, Failure> {
+        let mut outdated = Vec::new();
+        for model in models {
+            self.session.check_interrupt("the extraction")?;
+            match self.state(model) {
+                Ok(Ok(done)) => {
+                    self.counts[1] += 1;
+                    self.session.console.result(&done, || done.line());
+                }
+                Ok(Err(reason)) => outdated.push(Outdated { model, reason }),
+                Err(refused) => self.refuse(model, &refused)?,
+            }
+        }
+        Ok(outdated)
+    }
+
+    /// What is recorded of a model that is current, or why it is not.
+    fn state(&mut self, model: &Selected) -> Result<Result<Extracted, String>, Refused> {
         // A record that cannot be read is replaced by a new one.
-        let record = workspace.record::<SourceRecord>(&model.id).ok().flatten();
+        let record = self.session.workspace.record::<SourceRecord>(&model.id).ok().flatten();
         let commit = if is_full_commit(&model.entry.git_ref) {
             None
         } else {
             let git_ref = model.entry.git_ref.clone();
-            Some(self.clone()?.resolve(&git_ref)?.to_string())
+            Some(self.sources()?.clone_repository().resolve(&git_ref)?.to_string())
         };
         let workspace = &self.session.workspace;
         let state =
             source_state(workspace, record.as_ref(), &model.entry, commit.as_deref(), self.session.console)?;
-        let reason = match (state, record) {
+        Ok(match (state, record) {
             (SourceState::Current, Some(record)) if !self.args.model.force => {
                 if !self.args.model.dry_run {
                     workspace.clear_failure(&model.id, Stage::Extract)?;
                 }
-                return Ok(described(&record, "current", None));
+                Ok(described(&record, "current", None))
             }
-            (SourceState::Extract(why), _) => why,
-            (SourceState::Current, _) => "asked for with --force".to_owned(),
-        };
-        let plan = self.clone()?.plan_model(&model.id, &model.entry)?;
-        if self.args.model.dry_run {
-            return Ok(planned(&plan, reason));
-        }
-        let record = self.extract(model, &plan)?;
-        Ok(described(&record, "extracted", Some(reason)))
+            (SourceState::Extract(why), _) => Err(why),
+            (SourceState::Current, _) => Err("asked for with --force".to_owned()),
+        })
     }
 
-    fn clone(&mut self) -> Result<&SourceClone, Refused> {
-        match &mut self.clone {
-            Some(clone) => Ok(clone),
-            none => Ok(none.insert(SourceClone::open(self.path.clone())?)),
+    fn sources(&mut self) -> Result<&mut Sources, Refused> {
+        if self.sources.is_none() {
+            let wishes = Wishes { jobs: usize::from(self.args.jobs), offline: self.args.offline };
+            let options = sources_options(&self.session, &self.path, wishes).map_err(Refused::Options)?;
+            self.sources = Some(Sources::open(options)?);
         }
+        Ok(self.sources.as_mut().unwrap_or_else(|| unreachable!("it was opened above")))
+    }
+
+    /// Finds out where every file of every model comes from.
+    fn plan<'m>(&mut self, outdated: Vec<Outdated<'m>>) -> Result<Vec<(Outdated<'m>, ModelPlan)>, Failure> {
+        let Some(first) = outdated.first() else { return Ok(Vec::new()) };
+        let (console, interrupt) = (self.session.console, self.session.interrupt.clone());
+        let wanted: Vec<_> =
+            outdated.iter().map(|one| (one.model.id.clone(), one.model.entry.clone())).collect();
+        let plans = match self.sources() {
+            Ok(sources) => sources.plan(&wanted, &Watch::new(console, &interrupt)),
+            Err(refused) => {
+                // Without sources no model can be extracted.
+                let failure = self.failed(first.model, &refused)?;
+                return Err(failure);
+            }
+        };
+        let mut planned = Vec::new();
+        for (one, plan) in outdated.into_iter().zip(plans) {
+            match plan {
+                Ok(plan) => planned.push((one, plan)),
+                Err(error) => self.refuse(one.model, &error.into())?,
+            }
+        }
+        Ok(planned)
+    }
+
+    /// What a dry run shows.
+    fn show(&mut self, planned_models: Vec<(Outdated<'_>, ModelPlan)>) {
+        for (one, plan) in planned_models {
+            self.counts[0] += 1;
+            let done = planned(&plan, one.reason);
+            self.session.console.result(&done, || done.line());
+        }
+    }
+
+    fn extract_all(&mut self, mut planned: Vec<(Outdated<'_>, ModelPlan)>) -> Result<(), Failure> {
+        let (console, interrupt) = (self.session.console, self.session.interrupt.clone());
+        while !planned.is_empty() {
+            let rest = planned.split_off(planned.len().min(GROUP));
+            let (group, plans): (Vec<_>, Vec<_>) = std::mem::replace(&mut planned, rest).into_iter().unzip();
+            let fetched = match self.sources() {
+                Ok(sources) => sources.fetch(plans, &Watch::new(console, &interrupt)),
+                Err(_) => unreachable!("planning opened the sources"),
+            };
+            for (one, plan) in group.into_iter().zip(fetched) {
+                self.session.check_interrupt("the extraction")?;
+                let outcome = plan.map_err(Refused::from).and_then(|plan| self.extract(one.model, &plan));
+                match outcome {
+                    Ok(record) => {
+                        self.counts[0] += 1;
+                        let done = described(&record, "extracted", Some(one.reason));
+                        console.result(&done, || done.line());
+                    }
+                    Err(refused) => self.refuse(one.model, &refused)?,
+                }
+            }
+        }
+        Ok(())
     }
 
     fn extract(&mut self, model: &Selected, plan: &ModelPlan) -> Result<SourceRecord, Refused> {
         let dir = self.session.workspace.source_dir(&model.id);
         fs::create_dir_all(&dir).map_err(FsError::io("create the folder", &dir))?;
         let (console, interrupt) = (self.session.console, self.session.interrupt.clone());
-        let files = self.clone()?.extract_model(plan, &dir, &check_onnx, &Watch::new(console, &interrupt));
+        let files = self.sources()?.extract(plan, &dir, &check_onnx, &Watch::new(console, &interrupt));
         if files.is_err() {
             // An empty folder would say that something was extracted.
             let _ = fs::remove_dir(&dir);
@@ -199,10 +321,20 @@ impl Extraction<'_> {
         Ok(record)
     }
 
+    /// Notes a model's failure, shows it, and goes on.
+    fn refuse(&mut self, model: &Selected, refused: &Refused) -> Result<(), Failure> {
+        let failure = self.failed(model, refused)?;
+        self.environment |= failure.exit() == Exit::Environment;
+        self.session.console.show(&failure);
+        self.failed.push(model.id.clone());
+        Ok(())
+    }
+
     /// Records why a model was not extracted. A failure that is no model's own ends the command.
     fn failed(&self, model: &Selected, refused: &Refused) -> Result<Failure, Failure> {
         let what = format!("{} was not extracted", model.id);
         let (failure, class) = match refused {
+            Refused::Options(failure) => return Err(failure.clone()),
             Refused::Extract(error) => {
                 let exit = exit_of_extract(error);
                 let failure = Failure::new(exit, &what).because(error);
@@ -229,6 +361,7 @@ impl Extraction<'_> {
         let text = match refused {
             Refused::Extract(error) => error.to_string(),
             Refused::Workspace(error) => error.to_string(),
+            Refused::Options(failure) => failure.what().to_owned(),
         };
         let record = FailureRecord {
             kind: Some(snake_case(&class)),
@@ -268,6 +401,7 @@ fn source_file(dir: &Utf8Path, file: &ExtractedFile) -> Result<SourceFile, FsErr
     let path = dir.join(&file.file_name);
     let mut extra = Map::new();
     extra.insert("blob".to_owned(), file.blob.to_string().into());
+    extra.insert("source".to_owned(), origin(&file.source));
     Ok(SourceFile {
         component: file.file.component,
         git_path: file.git_path.clone(),
@@ -277,6 +411,17 @@ fn source_file(dir: &Utf8Path, file: &ExtractedFile) -> Result<SourceFile, FsErr
         path,
         extra,
     })
+}
+
+/// Where a file's bytes came from.
+fn origin(source: &ByteSource) -> serde_json::Value {
+    let (kind, from) = match source {
+        ByteSource::GitBlob { path, .. } => ("git", path.to_string()),
+        ByteSource::LfsCache { path } => ("lfs_cache", path.to_string()),
+        ByteSource::LfsFetched { url, .. } => ("lfs_server", url.clone()),
+        other => ("other", other.to_string()),
+    };
+    json!({"kind": kind, "from": from})
 }
 
 fn described(record: &SourceRecord, outcome: &'static str, reason: Option<String>) -> Extracted {
@@ -291,6 +436,7 @@ fn described(record: &SourceRecord, outcome: &'static str, reason: Option<String
         commit: record.commit.clone(),
         files: record.files.iter().map(file).collect(),
         size: record.files.iter().map(|file| file.size).sum(),
+        to_download: None,
     }
 }
 
@@ -306,5 +452,6 @@ fn planned(plan: &ModelPlan, reason: String) -> Extracted {
         commit: Some(plan.commit.to_string()),
         files: plan.files.iter().map(file).collect(),
         size: plan.total_size(),
+        to_download: Some(plan.remote_size()),
     }
 }

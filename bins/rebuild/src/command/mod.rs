@@ -7,5 +7,6 @@ pub mod manifest;
 pub mod namespace;
 mod plans;
 pub mod reconcile;
+pub mod sources;
 pub mod status;
 pub mod validate;
