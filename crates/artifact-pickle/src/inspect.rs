@@ -89,7 +89,7 @@ pub struct FileFacts {
 pub struct AbiReport {
     /// Whether the description was given, rather than one of the built-in ones.
     pub given: bool,
-    /// One comparison for each description.
+    /// One comparison for each description. Where a built-in one fits, the others that lack a name say only that.
     pub compared: Vec<Mismatch>,
 }
 
@@ -194,13 +194,19 @@ fn judge(graph: &Graph, path: &Utf8Path, size: u64, options: &InspectOptions) ->
 }
 
 fn compare(graph: &Graph, options: &InspectOptions) -> AbiReport {
-    match &options.abi {
-        Some(abi) => AbiReport { given: true, compared: vec![abi.compare(graph)] },
-        None => {
-            let compared = AbiDescription::known().iter().map(|abi| abi.compare(graph)).collect();
-            AbiReport { given: false, compared }
-        }
+    if let Some(abi) = &options.abi {
+        return AbiReport { given: true, compared: vec![abi.compare(graph)] };
     }
+    let known = AbiDescription::known();
+    let by_name: Vec<Mismatch> = known.iter().map(|abi| abi.compare_names(graph)).collect();
+    // Where every name is there, the rest decides; where no revision fits at all, all that is wrong is told of each.
+    let full = |abi: &AbiDescription, names: &Mismatch, all: bool| {
+        if all || names.fits() { abi.compare(graph) } else { names.clone() }
+    };
+    let judge = |all| known.iter().zip(&by_name).map(|(abi, names)| full(abi, names, all)).collect::<Vec<_>>();
+    let compared = judge(false);
+    let some_fits = compared.iter().any(Mismatch::fits);
+    AbiReport { given: false, compared: if some_fits { compared } else { judge(true) } }
 }
 
 /// Files that stand where artifacts should, by their first bytes.

@@ -179,6 +179,7 @@ fn a_wrong_layout_is_found() {
             "metadata.slice",
             "does not fit an output that is 1000 wide",
         ),
+        (edit(b"\x93\x94(hyK\x08", b"\x93\x94(hyK\x09"), "jit.buffer", "1 buffers carry more or fewer bytes"),
         (edit(b"\x8c\x05img_q", b"\x8c\x05img_p"), "layout.input_keys", "pipeline policy has (img_q,"),
     ] {
         let path = write(&folder, "edited.pkl", &bytes);

@@ -5,6 +5,7 @@
 
 mod comparison;
 mod extract;
+mod inspect;
 mod parts;
 
 use std::process::Command;
@@ -36,6 +37,8 @@ enum Part {
     Extract,
     /// Split and join of an artifact.
     Parts,
+    /// Reading an artifact without loading it, against Python's own walker.
+    Inspect,
 }
 
 /// Runs the comparison of one part.
@@ -43,6 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     match arguments.part {
         Part::Extract => extract::run(arguments),
         Part::Parts => parts::run(arguments),
+        Part::Inspect => inspect::run(arguments),
     }
 }
 

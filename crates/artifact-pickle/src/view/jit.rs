@@ -20,6 +20,8 @@ pub struct Buffers {
     pub carried: usize,
     /// Bytes of those contents.
     pub bytes: u64,
+    /// Buffers whose contents are not as long as their size and type say.
+    pub misfits: usize,
 }
 
 /// An input that the jit checks its callers for.
@@ -96,6 +98,10 @@ impl JitView {
         if self.kernels.is_empty() {
             findings.push(Finding::error("jit.empty", place, "the jit has no kernels: nothing was captured"));
         }
+        if self.buffers.misfits > 0 {
+            let message = format!("{} buffers carry more or fewer bytes than they hold", self.buffers.misfits);
+            findings.push(Finding::error("jit.buffer", place, message));
+        }
         if self.steps == 0 {
             findings.push(Finding::error("jit.steps", place, "the jit has no steps to run"));
         }
@@ -163,10 +169,21 @@ impl<'g> Walk<'g> {
         self.device(args.first().copied());
         self.view.buffers.count += 1;
         if let Some(contents) = args.get(5).and_then(|id| self.contents(*id)) {
+            if self.buffer_size(args).is_some_and(|size| size != contents.len) {
+                self.view.buffers.misfits += 1;
+            }
             self.view.buffers.carried += 1;
             self.view.buffers.bytes += contents.len;
             self.view.contents.push(contents);
         }
+    }
+
+    /// Elements times the bits of the type, in bytes.
+    fn buffer_size(&self, args: &[NodeId]) -> Option<u64> {
+        let elements = u64::try_from(self.graph.as_int(*args.get(1)?)?).ok()?;
+        let dtype = self.graph.args_of(*args.get(2)?, "tinygrad.dtype", "DType")?;
+        let bits = u64::try_from(self.graph.as_int(*dtype.get(1)?)?).ok()?;
+        Some(elements.checked_mul(bits.max(8))? / 8)
     }
 
     /// Bytes, an out-of-band buffer, or a bytearray made of bytes.
