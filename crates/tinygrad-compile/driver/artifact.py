@@ -8,8 +8,9 @@ import struct
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, BinaryIO
 
-from canonical import IN_BAND_BUFFER, Chunk, Container, Graph, Pickled, Writer, contents, placed, without_contents
+from canonical import IN_BAND_BUFFER, Chunk, Pickled, Writer, contents, placed, without_contents
 from events import DriverError
+from pickle_graph import Container, Graph
 from request import Camera, CompileRequest
 
 FORMAT_VERSION = 1

@@ -24,7 +24,7 @@ def warm_up(target: str) -> None:
     open_device(target)
     if not forking() or target != "cpu":
         return
-    from tinygrad import Tensor, TinyJit, dtypes
+    from tinygrad import Context, Tensor, TinyJit, dtypes
     from tinygrad.nn import onnx  # noqa: F401 - imported for the forks
     from queues import push
 
@@ -37,10 +37,11 @@ def warm_up(target: str) -> None:
         Tensor.realize(queue, out)
         return out
 
-    for _ in range(3):
-        queue = Tensor(np.zeros((8, 4), np.float32)).contiguous().realize()
-        pixels = Tensor(np.zeros(64, np.uint8)).contiguous().realize()
-        step(queue, Tensor(np.zeros(6, np.float32), device="NPY").realize(), pixels).numpy()
+    with Context(LRU=0):  # No freed buffer is kept that the forks would share.
+        for _ in range(3):
+            queue = Tensor(np.zeros((8, 4), np.float32)).contiguous().realize()
+            pixels = Tensor(np.zeros(64, np.uint8)).contiguous().realize()
+            step(queue, Tensor(np.zeros(6, np.float32), device="NPY").realize(), pixels).numpy()
 
 
 class Batch:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from tinygrad import Tensor
 
 import artifact
-from calls import Call, dm_model_call, dm_warp_call, policy_device, warp_device
+from calls import Call, dm_model_call, dm_warp_call, policy_device, results, warp_device
 from cameras import camera_name
 from canonical import canonical
 from capture import capture, devices, number_buffers_from, programs
@@ -17,7 +19,7 @@ from events import DriverError, Events
 from frames import Nv12
 from isolate import Crew, Handler, Unit, open_device, parallel_jobs, run_all
 from policies import OnnxModel, check_width, output_width
-from proof import check_depends_on_input, hand_over, handed_over, prove_loaded
+from proof import Proven, check_depends_on_input, check_finite, difference, hand_over, handed_over, prove_loaded
 from request import Camera, DmRequest
 from warp import DM_HEIGHT, DM_WIDTH, make_dm_warp
 
@@ -83,7 +85,44 @@ def handle_proof(raw: dict[str, Any], events: Events) -> dict[str, Any]:
     return {"checks": [{"jit": jit, "seed": s, "outputs": 1, "queues": 0} for s in request.seeds], "seconds": events.seconds}
 
 
-HANDLERS: dict[str, Handler] = {"dm_capture": handle_capture, "dm_prove": handle_proof}
+def handle_replay(raw: dict[str, Any], events: Events) -> dict[str, Any]:
+    """The unit that loads a file of whatever origin, calls it with both seeds and hands the values over."""
+    request, jit = DmRequest.parse(raw), raw["jit"]
+    with events.stage(f"replay_{jit}"):
+        function = artifact.load_pickle(output_path(request, jit))
+        values = {}
+        for seed in request.seeds:
+            call = call_for(request, jit, seed)
+            values[seed] = results(call.make(function), call)
+            check_finite(jit, values[seed])
+        hand_over(raw["values"], [Proven(jit, values)])
+    return {"seconds": events.seconds}
+
+
+HANDLERS: dict[str, Handler] = {"dm_capture": handle_capture, "dm_prove": handle_proof, "dm_replay_one": handle_replay}
+
+
+def jits_of(request: DmRequest) -> list[str]:
+    return [MODEL, *(camera_name(c) for c in request.cameras)]
+
+
+def run_replay(raw: dict[str, Any], events: Events) -> dict[str, Any]:
+    """Operation `dm_replay`: files that another compiler made. Two fresh processes must agree on every seed."""
+    request = DmRequest.parse(raw)
+    open_device(request.target)
+    crew = Crew(events, HANDLERS, parallel_jobs(request.target))
+    checks = []
+    with tempfile.TemporaryDirectory(prefix="replay-", dir=os.getcwd()) as own:
+        places = {(jit, turn): str(Path(own) / f"{jit}.{turn}") for jit in jits_of(request) for turn in range(2)}
+        run_all(crew, [Unit("dm_replay_one", {**raw, "jit": jit, "values": place}, {}) for (jit, _), place in places.items()])
+        for jit in jits_of(request):
+            first, second = ({seed: v for _, seed, v in handed_over(places[jit, turn])} for turn in range(2))
+            for seed in request.seeds:
+                if (gap := difference(first[seed], second[seed], request.tolerance)) is not None:
+                    raise DriverError("replay_mismatch", f"{jit}: two processes that loaded it differ on seed {seed}: {gap}", jit=jit)
+                checks.append({"jit": jit, "seed": seed, "outputs": 1, "queues": 0})
+            check_depends_on_input(jit, first[request.seeds[0]], first[request.seeds[1]])
+    return {"checks": checks}
 
 
 def run(raw: dict[str, Any], events: Events) -> dict[str, Any]:
@@ -91,7 +130,7 @@ def run(raw: dict[str, Any], events: Events) -> dict[str, Any]:
     check_source(request)
     open_device(request.target)
     crew = Crew(events, HANDLERS, parallel_jobs(request.target))
-    jits = [MODEL, *(camera_name(c) for c in request.cameras)]
+    jits = jits_of(request)
     made = dict(zip(jits, run_all(crew, [Unit("dm_capture", {**raw, "jit": j}, {}) for j in jits])))
     proofs = run_all(crew, [Unit("dm_prove", {**raw, "jit": j}, {}) for j in jits])
     seconds = dict(events.seconds)

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from events import DriverError, Events, as_driver_error, take_over_stdout
+from isolate import watch_host
 from request import PROTOCOL, TARGETS, CompileRequest, DmRequest, ProveRequest, RunRequest, bad, take
 
 
@@ -61,10 +62,11 @@ def check_backend() -> None:
 
 @dataclass(frozen=True)
 class Operation:
-    """A check that needs no package, and the work, whose modules may import tinygrad."""
+    """A check that needs no package, and the work, whose modules may import tinygrad; `leads` others that do the work."""
 
     check: Callable[[dict[str, Any]], object]
     run: Callable[[dict[str, Any], Events], dict[str, Any]]
+    leads: bool = False
 
 
 def compile_(request: dict[str, Any], events: Events) -> dict[str, Any]:
@@ -85,6 +87,11 @@ def batch(request: dict[str, Any], events: Events) -> dict[str, Any]:
 def dm(request: dict[str, Any], events: Events) -> dict[str, Any]:
     import dm_op
     return dm_op.run(request, events)
+
+
+def dm_replay(request: dict[str, Any], events: Events) -> dict[str, Any]:
+    import dm_op
+    return dm_op.run_replay(request, events)
 
 
 def dm_unit(request: dict[str, Any], events: Events) -> dict[str, Any]:
@@ -114,16 +121,18 @@ def probe(request: dict[str, Any], events: Events) -> dict[str, Any]:
 
 
 OPERATIONS = {
-    "compile": Operation(CompileRequest.parse, compile_),
+    "compile": Operation(CompileRequest.parse, compile_, leads=True),
     "prove": Operation(ProveRequest.parse, prove),
     "run": Operation(RunRequest.parse, run),
     "probe": Operation(lambda _: None, probe),
     "abi": Operation(lambda _: None, abi_),
-    "batch": Operation(lambda r: take(r, "requests", list), batch),
-    "dm": Operation(DmRequest.parse, dm),
+    "batch": Operation(lambda r: take(r, "requests", list), batch, leads=True),
+    "dm": Operation(DmRequest.parse, dm, leads=True),
+    "dm_replay": Operation(DmRequest.parse, dm_replay, leads=True),
     # Units of these, where forking is not used.
     "dm_capture": Operation(DmRequest.parse, dm_unit),
     "dm_prove": Operation(DmRequest.parse, dm_unit),
+    "dm_replay_one": Operation(DmRequest.parse, dm_unit),
     "capture_warp": Operation(CompileRequest.parse, unit),
     "capture_policy": Operation(CompileRequest.parse, unit),
 }
@@ -143,6 +152,8 @@ def perform(request: dict[str, Any], events: Events) -> dict[str, Any]:
     if op not in OPERATIONS:
         raise bad(f"unknown operation {op!r}")
     OPERATIONS[op].check(request)
+    if not OPERATIONS[op].leads:
+        watch_host()
     check_device(request)
     if op not in ("probe", "abi"):
         check_backend()

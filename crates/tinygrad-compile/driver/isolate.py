@@ -7,6 +7,7 @@ everything but loaded no model, or by a fresh interpreter where forking is not t
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import selectors
@@ -23,6 +24,8 @@ from typing import Any
 
 from events import DriverError, Events, as_driver_error
 
+PR_SET_PDEATHSIG = 1
+LEFT_OPEN: list[Any] = []
 Handler = Callable[[dict[str, Any], Events], dict[str, Any]]
 
 
@@ -48,6 +51,24 @@ def forking() -> bool:
     return wanted and sys.platform.startswith("linux") and threading.active_count() == 1
 
 
+def begin_fork() -> None:
+    """Makes a fork a process of its own.
+
+    It ends with the process that forked it, however that one ends. It opens its own connection to the kernel cache: SQLite
+    forbids to carry one over, and to close it here could damage the other's. And it forgets the freed buffers that tinygrad
+    keeps for reuse: host buffers are shared mappings, so two forks that take the same one would write into each other.
+    """
+    if sys.platform.startswith("linux"):
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    from tinygrad import Device, helpers
+    if getattr(helpers, "_db_connection", None) is not None:
+        LEFT_OPEN.append(helpers._db_connection)
+        helpers._db_connection = None
+    for name in list(Device._opened_devices):
+        if (kept := getattr(Device[name].allocator, "cache", None)) is not None:
+            kept.clear()
+
+
 class Forked:
     """A unit in a fork. The child reports through a pipe; stage events go straight to the shared stream."""
 
@@ -60,6 +81,7 @@ class Forked:
             os.close(self.reader)
             status = 1
             try:
+                begin_fork()
                 status = _report(writer, unit, handler, events)
             finally:
                 os._exit(status)
@@ -115,19 +137,20 @@ class Spawned:
         json.dump({**unit.request, "protocol": 1, "op": unit.op}, self.file)
         self.file.close()
         driver = Path(__file__).with_name("driver.py")
-        self.process = subprocess.Popen([sys.executable, str(driver), self.file.name], stdout=subprocess.PIPE)
-        assert self.process.stdout is not None
-        self.out = self.process.stdout
-        self.reader = self.out.fileno()
-        self.last: dict[str, Any] = {}
+        self.reader, writer = os.pipe()
+        environment = os.environ | {"DRIVER_WATCHES_STDIN": "1"}
+        self.process = subprocess.Popen([sys.executable, str(driver), self.file.name], stdin=subprocess.PIPE, stdout=writer, env=environment)
+        os.close(writer)
+        self.unfinished, self.last = b"", {}
 
     def feed(self) -> Finished | None:
-        if line := self.out.readline():
-            event = json.loads(line)
-            if event["event"] == "stage":
-                self.events.emit(**event)
-            else:
-                self.last = event
+        if data := os.read(self.reader, 1 << 16):
+            *lines, self.unfinished = (self.unfinished + data).split(b"\n")
+            for event in map(json.loads, lines):
+                if event["event"] == "stage":
+                    self.events.emit(**event)
+                else:
+                    self.last = event
             return None
         status = self.process.wait()
         return _outcome(self.unit, json.dumps(self.last).encode() if self.last else b"", status)
@@ -137,7 +160,9 @@ class Spawned:
         self.process.wait()
 
     def close(self) -> None:
-        self.out.close()
+        os.close(self.reader)
+        if self.process.stdin is not None:
+            self.process.stdin.close()
         os.unlink(self.file.name)
 
 
@@ -159,39 +184,66 @@ def open_device(target: str) -> None:
 
 
 class Crew:
-    """Runs units, at most `jobs` at a time."""
+    """Runs units, at most `jobs` at a time, and ends with the host where it was asked to watch it."""
 
     def __init__(self, events: Events, handlers: dict[str, Handler], jobs: int) -> None:
         self.events, self.handlers, self.jobs = events, handlers, max(1, jobs)
         self.waiting: list[Unit] = []
+        self.working: dict[int, Forked | Spawned] = {}
         # Not epoll: a fork would keep its registrations of pipes that are closed here.
         self.selector = selectors.PollSelector() if hasattr(selectors, "PollSelector") else selectors.SelectSelector()
+        if host_is_watched():
+            self.selector.register(0, selectors.EVENT_READ)
 
     def add(self, unit: Unit) -> None:
         self.waiting.append(unit)
 
     def _start(self, unit: Unit) -> None:
         worker = Forked(unit, self.handlers[unit.op], self.events) if forking() else Spawned(unit, self.events)
-        self.selector.register(worker.reader, selectors.EVENT_READ, worker)
+        self.working[worker.reader] = worker
+        self.selector.register(worker.reader, selectors.EVENT_READ)
 
     def finished(self) -> Iterator[Finished]:
         """Outcomes in the order in which they arrive; units may be added meanwhile. Leaving early stops the rest."""
         try:
-            while self.waiting or self.selector.get_map():
-                while self.waiting and len(self.selector.get_map()) < self.jobs:
+            while self.waiting or self.working:
+                while self.waiting and len(self.working) < self.jobs:
                     self._start(self.waiting.pop(0))
                 for key, _ in self.selector.select():
-                    if (outcome := key.data.feed()) is not None:
-                        self._release(key)
+                    if key.fd == 0:
+                        leave_with_host()
+                    elif (outcome := self.working[key.fd].feed()) is not None:
+                        self._release(key.fd)
                         yield outcome
         finally:
-            for key in list(self.selector.get_map().values()):
-                key.data.stop()
-                self._release(key)
+            for reader, worker in list(self.working.items()):
+                worker.stop()
+                self._release(reader)
 
-    def _release(self, key: selectors.SelectorKey) -> None:
-        self.selector.unregister(key.fd)
-        key.data.close()
+    def _release(self, reader: int) -> None:
+        self.selector.unregister(reader)
+        self.working.pop(reader).close()
+
+
+def host_is_watched() -> bool:
+    """The host keeps our standard input open for as long as it lives."""
+    return os.environ.get("DRIVER_WATCHES_STDIN") == "1"
+
+
+def leave_with_host() -> None:
+    """Takes what the host wrote; at the end of its input this process ends, and with it what it forked."""
+    if not os.read(0, 1 << 16):
+        os._exit(1)
+
+
+def watch_host() -> None:
+    """For an operation that works in this process itself: a thread waits for the end of the host."""
+    def wait() -> None:
+        while True:
+            leave_with_host()
+
+    if host_is_watched():
+        threading.Thread(target=wait, daemon=True).start()
 
 
 def run_all(crew: Crew, units: list[Unit]) -> list[dict[str, Any]]:

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from isolate import begin_fork
+
 TABLE = "lowered_programs"
 
 
@@ -80,7 +82,7 @@ class ForkedWorkers:
         if threading.active_count() > 1:
             yield from map(function, todo)
             return
-        with multiprocessing.get_context("fork").Pool(min(self.count, len(todo))) as pool:
+        with multiprocessing.get_context("fork").Pool(min(self.count, len(todo)), begin_fork) as pool:
             yield from pool.imap_unordered(function, todo)
 
 

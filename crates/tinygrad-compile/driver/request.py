@@ -176,10 +176,10 @@ class DmRequest:
 
     @staticmethod
     def parse(request: dict[str, Any]) -> DmRequest:
-        source = ModelSource("model", take(request, "onnx", str), take(request, "sha256", str, None), Metadata.parse(take(request, "metadata", dict)))
+        source = ModelSource("model", take(request, "onnx", str, ""), take(request, "sha256", str, None), Metadata.parse(take(request, "metadata", dict)))
         outputs = take(request, "outputs", dict)
         cameras = parse_cameras(request)
         warps = take(outputs, "warps", dict)
         return DmRequest(source, take_choice(request, "target", tuple(TARGETS)), cameras, take(outputs, "model", str),
-                         {c: take(warps, f"{c[0]}x{c[1]}", str) for c in cameras}, take(request, "handover", str),
+                         {c: take(warps, f"{c[0]}x{c[1]}", str) for c in cameras}, take(request, "handover", str, ""),
                          parse_seeds(request), float(take(request, "tolerance", (int, float), 0.0)))

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from . import runtime, support
-from canonical import Graph, Section, Writer, canonical, moved
+from canonical import Section, Writer, canonical, moved
+from pickle_graph import Graph
 
 
 def folder() -> Path:
@@ -167,7 +168,7 @@ class Canonical(unittest.TestCase):
         for _ in range(900):
             deep = (deep, 1)
         for value in ({"a": [1, 2.5, None, True, -7, 1 << 70], "b": (b"x" * 300, "y" * 300, "y" * 300)}, [], {}, [[]], {"k": {}},
-                      (1, 1.0, True, "1", b"1"), deep, slice(1, None, 2), [slice(0, 1), slice(0, 1)]):
+                      (1, 1.0, True, "1", b"1"), {7}, set(), frozenset((1, 2)), deep, slice(1, None, 2), [slice(0, 1), slice(0, 1)]):
             self.assertEqual(repr(self.rewritten(value)), repr(value))
 
     def test_bytes_do_not_depend_on_sharing(self) -> None:
