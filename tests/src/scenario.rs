@@ -188,11 +188,12 @@ impl Scenario {
         command
     }
 
-    /// Text of a program with the paths of this run replaced, for comparison with what was printed on another machine.
+    /// Text of a program with the paths and digests of this run replaced, for comparison with what was printed on another
+    /// machine.
     #[must_use]
     pub fn redacted(&self, text: &str) -> String {
         let root = self.workspace.parent().unwrap_or(&self.workspace);
-        text.replace(root.as_str(), "[root]")
+        without_digests(&text.replace(root.as_str(), "[root]"))
     }
 
     /// The names in a directory of the workspace, sorted; empty where it is absent.
@@ -227,6 +228,21 @@ impl Scenario {
     }
 }
 
+/// Commits, digests and names made of them, as `[hex]`.
+fn without_digests(text: &str) -> String {
+    let is_hex = |c: char| c.is_ascii_digit() || ('a'..='f').contains(&c);
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(start) = rest.find(is_hex) {
+        let (before, from) = rest.split_at(start);
+        let (run, after) = from.split_at(from.find(|c| !is_hex(c)).unwrap_or(from.len()));
+        out.push_str(before);
+        out.push_str(if run.len() >= 16 { "[hex]" } else { run });
+        rest = after;
+    }
+    out + rest
+}
+
 fn commit_model(history: &History, python: &PythonEnvironment, model: &ScenarioModel) -> Result<String> {
     let mut files = vec![("README.md".to_owned(), Blob::Text(format!("# {}\n", model.name)))];
     for (name, request) in model.source.files {
@@ -249,4 +265,15 @@ fn write_json(path: &Utf8Path, value: &Value) -> Result<()> {
 #[expect(clippy::disallowed_methods, reason = "inputs of a run that has not begun")]
 fn write_text(path: &Utf8Path, text: &str) -> Result<()> {
     fs::write(path, text).with_context(|| format!("write {path}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digests_are_replaced_and_words_stay() {
+        let text = format!("decade {}: file ab/{} of face", "0a".repeat(20), "b".repeat(64));
+        assert_eq!(without_digests(&text), "decade [hex]: file ab/[hex] of face");
+    }
 }

@@ -224,7 +224,7 @@ fn a_release_gives_every_file_its_name_and_a_second_run_finds_nothing_to_do() ->
     let v22 = scenario.manifest("v22")?;
     let entry = v22["models"].as_array().into_iter().flatten().find(|entry| entry["id"] == "tr1422");
     let entry = entry.context("tr1422 in v22")?.as_object().context("an object")?;
-    assert_eq!(entry["uses_external_gpu"], false);
+    assert_ne!(entry.get("uses_external_gpu"), Some(&Value::Bool(true)));
     assert!(!entry.keys().any(|field| field.starts_with("artifact_")), "{entry:?}");
 
     release(&scenario)?;
