@@ -357,3 +357,108 @@ fn small_bodies_are_bounded() {
     assert_eq!(client.read(&request, 5_000, &GO).unwrap().len(), 5_000);
     assert_eq!(client.read(&request, 4_999, &GO).unwrap_err().class(), HttpErrorClass::Protocol);
 }
+
+/// A certificate for 127.0.0.1 with these dates, and a TLS server that shows it; ends with the test.
+struct TlsServer {
+    child: std::process::Child,
+    port: u16,
+    certificate: String,
+}
+
+impl Drop for TlsServer {
+    fn drop(&mut self) {
+        // It may have ended by itself.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn openssl(dir: &Utf8Path, args: &[&str]) {
+    let output = std::process::Command::new("openssl").args(args).current_dir(dir).output().unwrap();
+    assert!(output.status.success(), "openssl {args:?}: {}", String::from_utf8_lossy(&output.stderr));
+}
+
+fn tls_server(dir: &Utf8Path, not_before: &str, not_after: &str) -> TlsServer {
+    openssl(dir, &["ecparam", "-name", "prime256v1", "-genkey", "-noout", "-out", "key.pem"]);
+    // Only this way of making a certificate takes dates in every version of openssl.
+    let config = "[ca]\ndefault_ca=own\n[own]\ndatabase=index.txt\nserial=serial\nnew_certs_dir=.\ndefault_md=sha256\npolicy=any\n\
+        x509_extensions=ext\n[any]\ncommonName=supplied\n[ext]\nsubjectAltName=IP:127.0.0.1\nbasicConstraints=critical,CA:FALSE\n";
+    for (name, text) in [("ca.cnf", config), ("index.txt", ""), ("serial", "01\n")] {
+        durable_fs::write_atomic(dir.join(name), text.as_bytes()).unwrap();
+    }
+    openssl(dir, &["req", "-new", "-key", "key.pem", "-subj", "/CN=test", "-out", "request.pem"]);
+    let sign = [
+        "ca",
+        "-selfsign",
+        "-batch",
+        "-notext",
+        "-config",
+        "ca.cnf",
+        "-keyfile",
+        "key.pem",
+        "-in",
+        "request.pem",
+    ];
+    openssl(
+        dir,
+        &[&sign[..], &["-out", "cert.pem", "-startdate", not_before, "-enddate", not_after]].concat(),
+    );
+    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let child = std::process::Command::new("openssl")
+        .args([
+            "s_server",
+            "-quiet",
+            "-WWW",
+            "-accept",
+            &format!("127.0.0.1:{port}"),
+            "-key",
+            "key.pem",
+            "-cert",
+            "cert.pem",
+        ])
+        .current_dir(dir)
+        .stdin(std::process::Stdio::null())
+        .stdout(std::process::Stdio::null())
+        .stderr(std::process::Stdio::null())
+        .spawn()
+        .unwrap();
+    let begun = Instant::now();
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(begun.elapsed() < Duration::from_secs(10), "openssl s_server does not listen");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    TlsServer { child, port, certificate: fs::read_to_string(dir.join("cert.pem")).unwrap() }
+}
+
+#[test]
+fn certificates_and_clocks_are_told_apart() {
+    if std::process::Command::new("openssl").arg("version").output().is_err() {
+        println!("skipped: certificates_and_clocks_are_told_apart: openssl is not installed");
+        return;
+    }
+    for (dates, class) in [
+        (["20200101000000Z", "20990101000000Z"], None),
+        (["20200101000000Z", "20210101000000Z"], Some(HttpErrorClass::Clock)),
+        (["20980101000000Z", "20990101000000Z"], Some(HttpErrorClass::Clock)),
+    ] {
+        let place = Place::new();
+        let server = tls_server(&place.dir, dates[0], dates[1]);
+        let ask = |roots: Option<String>| {
+            let client =
+                HttpClient::new(HttpOptions { root_certificates: roots, attempts: 1, ..options() }).unwrap();
+            let url = HttpUrl::parse(&format!("https://127.0.0.1:{}/cert.pem", server.port)).unwrap();
+            client.read(&Request::get(url), 1 << 20, &GO)
+        };
+        match (ask(Some(server.certificate.clone())), class) {
+            (Ok(body), None) => assert_eq!(String::from_utf8(body).unwrap(), server.certificate),
+            (Err(error), Some(class)) => assert_eq!(error.class(), class, "{error}"),
+            (outcome, class) => panic!("{outcome:?} instead of {class:?}"),
+        }
+        // Nobody vouches for it: that is another matter than its dates.
+        let stranger = ask(None).unwrap_err();
+        if class.is_none() {
+            assert!(stranger.to_string().contains("certificate is not accepted"), "{stranger}");
+            assert_eq!(stranger.class(), HttpErrorClass::Protocol);
+        }
+    }
+}
