@@ -2,7 +2,7 @@
 
 use artifact_parts::{PartListError, PartsError};
 use camino::Utf8PathBuf;
-use durable_fs::{FsError, LockError};
+use durable_fs::{FsError, FsErrorKind, LockError};
 use model_catalog::ModelId;
 use verified_download::{DownloadError, HttpError, HttpErrorClass};
 
@@ -17,7 +17,7 @@ pub enum FetchError {
     Http(#[from] HttpError),
     /// The parts are not the artifact.
     #[error(transparent)]
-    Parts(#[from] PartsError),
+    Parts(Box<PartsError>),
     /// A file operation failed.
     #[error(transparent)]
     Fs(#[from] FsError),
@@ -96,6 +96,20 @@ pub enum FetchError {
     },
 }
 
+impl From<PartsError> for FetchError {
+    fn from(error: PartsError) -> Self {
+        Self::Parts(Box::new(error))
+    }
+}
+
+fn class_of(error: &FsError) -> HttpErrorClass {
+    match error.kind() {
+        FsErrorKind::DiskFull => HttpErrorClass::DiskFull,
+        FsErrorKind::NotWritable => HttpErrorClass::NotWritable,
+        _ => HttpErrorClass::System,
+    }
+}
+
 impl FetchError {
     /// The class of the failure, where it was one of the network or of this machine.
     pub fn class(&self) -> Option<HttpErrorClass> {
@@ -106,13 +120,12 @@ impl FetchError {
             Self::Foreign { .. } | Self::Checksum { .. } | Self::List { .. } => {
                 Some(HttpErrorClass::Protocol)
             }
-            Self::Fs(error) | Self::Parts(PartsError::Fs(error)) => Some(match error.kind() {
-                durable_fs::FsErrorKind::DiskFull => HttpErrorClass::DiskFull,
-                durable_fs::FsErrorKind::NotWritable => HttpErrorClass::NotWritable,
-                _ => HttpErrorClass::System,
-            }),
-            Self::Parts(_)
-            | Self::Busy(_)
+            Self::Fs(error) => Some(class_of(error)),
+            Self::Parts(error) => match &**error {
+                PartsError::Fs(error) => Some(class_of(error)),
+                _ => None,
+            },
+            Self::Busy(_)
             | Self::Signature { .. }
             | Self::Key { .. }
             | Self::NotListed { .. }
