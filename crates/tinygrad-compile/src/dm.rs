@@ -239,7 +239,9 @@ impl Session<'_> {
             })
         })?;
         let probe: ProbeResult = self.operate(&driver, "probe", &ProbeRequest::default())?;
-        let request = DmReplayRequest::new(files.outputs.clone(), model, plan.target, plan.tolerance);
+        let values = scratch.path().join("handover");
+        std::fs::create_dir(&values).map_err(FsError::io("make the directory", &values))?;
+        let request = DmReplayRequest::new(files.outputs.clone(), model, plan.target, values, plan.tolerance);
         let replay: DmReplayResult = self.operate(&driver, "dm_replay", &request)?;
         Ok(MadeDm {
             tool: self.tree_record(tree),

@@ -277,13 +277,20 @@ pub struct DmReplayRequest {
     target: Target,
     cameras: Vec<Camera>,
     outputs: DmOutputs,
+    handover: Utf8PathBuf,
     seeds: [u32; 2],
     tolerance: f64,
 }
 
 impl DmReplayRequest {
-    /// The request for `outputs`, made of `source`.
-    pub fn new(outputs: DmOutputs, source: ModelRequest, target: Target, tolerance: f64) -> Self {
+    /// The request for `outputs`, made of `source`; values are kept in `scratch`.
+    pub fn new(
+        outputs: DmOutputs,
+        source: ModelRequest,
+        target: Target,
+        scratch: Utf8PathBuf,
+        tolerance: f64,
+    ) -> Self {
         Self {
             protocol: PROTOCOL,
             op: "dm_replay",
@@ -293,6 +300,7 @@ impl DmReplayRequest {
             target,
             cameras: model_catalog::CAMERAS.to_vec(),
             outputs,
+            handover: scratch,
             seeds: SEEDS,
             tolerance,
         }
