@@ -199,9 +199,10 @@ fn respond(mut stream: TcpStream, dir: &Utf8Path, seen: &Seen, fault: Option<Fau
     };
     let etag = format!("\"{}\"", Sha256::digest(&body));
     let mut extra = String::new();
+    let has_body = !body.is_empty();
     let same = seen.if_range.as_ref().is_none_or(|tag| *tag == etag);
     if let (200, Some((start, end)), true, false) =
-        (status, seen.range, same, matches!(fault, Some(Fault::NoRanges)))
+        (status, seen.range.filter(|_| has_body), same, matches!(fault, Some(Fault::NoRanges)))
     {
         let total = body.len() as u64;
         let end = end.unwrap_or(total - 1).min(total - 1);
