@@ -3,11 +3,7 @@
 //! The extraction runs in a child process: this test binary again, told by its environment what to do. A sample of the
 //! campaign runs with the suite, all 200 kills with `THOROUGH=1`; `KILL_SEED` repeats a run.
 #![cfg(unix)]
-#![expect(
-    clippy::disallowed_methods,
-    clippy::unwrap_used,
-    reason = "tests write their inputs directly and panic on failure"
-)]
+#![expect(clippy::unwrap_used, reason = "tests panic on failure")]
 
 #[path = "../../verified-download/tests/fault_server/mod.rs"]
 mod fault_server;
