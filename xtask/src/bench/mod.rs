@@ -4,6 +4,7 @@
 //! [`comparison::Comparison`], and states its goals; the comparison runs the sides in turn and prints medians.
 
 mod comparison;
+mod compile;
 mod extract;
 mod inspect;
 mod parts;
@@ -33,6 +34,8 @@ pub struct Arguments {
 /// The parts that can be measured; a later one is one more line here and in [`run`].
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Part {
+    /// Compiles: cold, warm, in a batch, driver monitoring, against a plain driver run.
+    Compile,
     /// Extraction of sources from a clone.
     Extract,
     /// Split and join of an artifact.
@@ -44,6 +47,7 @@ enum Part {
 /// Runs the comparison of one part.
 pub fn run(arguments: &Arguments) -> Result<()> {
     match arguments.part {
+        Part::Compile => compile::run(arguments),
         Part::Extract => extract::run(arguments),
         Part::Parts => parts::run(arguments),
         Part::Inspect => inspect::run(arguments),
