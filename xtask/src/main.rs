@@ -1,7 +1,7 @@
 //! The project's own tasks.
 //!
 //! `cargo xtask setup` makes what the others need, `demo` shows the whole workflow, `test` is what a contributor trusts a
-//! change with, `bench` compares with what a user would type instead. Everything that is made lies under the build's
+//! change with, `bench` compares with what a user would type instead, `learn` renews what the artifact reader knows. Everything that is made lies under the build's
 //! target directory.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people at a terminal")]
@@ -13,6 +13,7 @@ use clap::{Parser, Subcommand};
 
 mod bench;
 mod demo;
+mod learn;
 mod process;
 mod setup;
 mod test;
@@ -35,6 +36,8 @@ enum Task {
     Test(test::Arguments),
     /// Measure one part against what a user would type instead.
     Bench(bench::Arguments),
+    /// Renew the ABI description of the installed tinygrad and what artifacts may name; the diff is for review.
+    Learn(learn::Arguments),
     /// Run a program, write its time and peak memory to a file.
     #[command(hide = true)]
     MeasureChild {
@@ -60,6 +63,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Demo(arguments) => demo::run(&arguments).map(|()| ExitCode::SUCCESS),
         Task::Test(arguments) => test::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Task::Learn(arguments) => learn::run(&arguments).map(|()| ExitCode::SUCCESS),
         Task::MeasureChild { command } => e2e::Measurer::child_main(&command),
     }
 }

@@ -203,7 +203,8 @@ fn compare(graph: &Graph, options: &InspectOptions) -> AbiReport {
     let full = |abi: &AbiDescription, names: &Mismatch, all: bool| {
         if all || names.fits() { abi.compare(graph) } else { names.clone() }
     };
-    let judge = |all| known.iter().zip(&by_name).map(|(abi, names)| full(abi, names, all)).collect::<Vec<_>>();
+    let judge =
+        |all| known.iter().zip(&by_name).map(|(abi, names)| full(abi, names, all)).collect::<Vec<_>>();
     let compared = judge(false);
     let some_fits = compared.iter().any(Mismatch::fits);
     AbiReport { given: false, compared: if some_fits { compared } else { judge(true) } }

@@ -4,7 +4,8 @@ mod support;
 
 use std::process::Command;
 
-use artifact_pickle::{Graph, Limits, NodeId, Object, PayloadKind, Value};
+use artifact_pickle::{Graph, Limits, NodeId, Object, PayloadKind, Value, encode_metadata};
+use model_catalog::{ModelMetadata, SliceSpec};
 use serde_json::{Value as Json, json};
 
 /// A value in the terms of `fixtures/make_pickles.py`.
@@ -137,6 +138,29 @@ fn every_type_in_every_protocol_agrees_with_python() {
             check(&case);
         }
     }
+}
+
+#[test]
+fn python_reads_what_is_written() {
+    let Some(python) = support::python("python_reads_what_is_written") else { return };
+    let bound = |start, stop| SliceSpec { start, stop, step: None };
+    let metadata = ModelMetadata {
+        model_checkpoint: None,
+        output_slices: [("plan", bound(Some(0), Some(990))), ("pad é👀", bound(Some(-2), None))]
+            .map(|(name, slice)| (name.to_owned(), slice))
+            .into(),
+        input_shapes: [("img".to_owned(), vec![1, 12, 128, 256]), ("x".to_owned(), vec![1_382_400])].into(),
+        output_shapes: [("outputs".to_owned(), vec![])].into(),
+    };
+    let hexed = hex(&encode_metadata(&metadata));
+    let code = format!("import pickle; print(ascii(pickle.loads(bytes.fromhex('{hexed}'))))");
+    let output = Command::new(python).args(["-c", &code]).output().expect("runs");
+    assert_eq!(
+        String::from_utf8_lossy(&output.stdout).trim(),
+        "{'model_checkpoint': None, 'output_slices': {'plan': slice(0, 990, None), \
+         'pad \\xe9\\U0001f440': slice(-2, None, None)}, \
+         'input_shapes': {'img': (1, 12, 128, 256), 'x': (1382400,)}, 'output_shapes': {'outputs': ()}}"
+    );
 }
 
 #[derive(serde::Deserialize)]

@@ -17,23 +17,23 @@ type Result<T> = std::result::Result<T, PickleError>;
 const ABSENT: u32 = u32::MAX;
 
 pub(crate) struct Machine<'s> {
-    input: Input<'s>,
-    limits: Limits,
-    build: Builder,
-    stack: Vec<NodeId>,
+    pub(super) input: Input<'s>,
+    pub(super) limits: Limits,
+    pub(super) build: Builder,
+    pub(super) stack: Vec<NodeId>,
     /// Stack heights at the open marks.
     marks: Vec<usize>,
     /// Height below which the current opcode may not reach: that of the last mark.
-    fence: usize,
+    pub(super) fence: usize,
     memo: Vec<u32>,
     memo_filled: usize,
     /// End of the current frame; 0 outside of frames.
-    frame_end: u64,
-    buffers: Vec<Payload>,
-    next_buffer: usize,
+    pub(super) frame_end: u64,
+    pub(super) buffers: Vec<Payload>,
+    pub(super) next_buffer: usize,
     /// Offset of the opcode that runs.
-    at: u64,
-    protocol: u8,
+    pub(super) at: u64,
+    pub(super) protocol: u8,
 }
 
 impl<'s> Machine<'s> {
@@ -219,12 +219,12 @@ impl<'s> Machine<'s> {
     // --- the stack ---
 
     #[cold]
-    fn fault(&self, fault: Fault) -> PickleError {
+    pub(super) fn fault(&self, fault: Fault) -> PickleError {
         PickleError::new(self.at, fault)
     }
 
     #[inline]
-    fn push(&mut self, id: NodeId) -> Result<()> {
+    pub(super) fn push(&mut self, id: NodeId) -> Result<()> {
         if self.stack.len() >= self.limits.stack {
             let limit = self.limits.stack as u64;
             return Err(self.fault(Fault::Limit { what: "values on the stack", limit }));
@@ -250,18 +250,18 @@ impl<'s> Machine<'s> {
 
     /// Checks that `count` values are above the last mark; returns the height below them.
     #[inline]
-    fn require(&self, count: usize, name: &'static str) -> Result<usize> {
+    pub(super) fn require(&self, count: usize, name: &'static str) -> Result<usize> {
         if self.stack.len() < self.fence + count {
             return Err(self.fault(Fault::StackUnderflow(name)));
         }
         Ok(self.stack.len() - count)
     }
 
-    fn top(&self, name: &'static str) -> Result<NodeId> {
+    pub(super) fn top(&self, name: &'static str) -> Result<NodeId> {
         Ok(self.stack[self.require(1, name)?])
     }
 
-    fn pop(&mut self, name: &'static str) -> Result<NodeId> {
+    pub(super) fn pop(&mut self, name: &'static str) -> Result<NodeId> {
         let height = self.require(1, name)?;
         let id = self.stack[height];
         self.stack.truncate(height);
@@ -279,7 +279,7 @@ impl<'s> Machine<'s> {
     }
 
     /// Closes the last mark; the values above it start at the returned height.
-    fn since_mark(&mut self, name: &'static str) -> Result<usize> {
+    pub(super) fn since_mark(&mut self, name: &'static str) -> Result<usize> {
         let Some(height) = self.marks.pop() else { return Err(self.fault(Fault::NoMark(name))) };
         self.fence = self.marks.last().copied().unwrap_or(0);
         Ok(height)
@@ -328,155 +328,6 @@ impl<'s> Machine<'s> {
             Some(id) if id != ABSENT => self.push(NodeId(id)),
             _ => Err(self.fault(Fault::MemoMissing(index))),
         }
-    }
-
-    // --- containers ---
-
-    fn append_one(&mut self) -> Result<()> {
-        let target = self.require(2, "APPEND")?;
-        self.build.append(self.stack[target], &self.stack[target + 1..], op::APPEND, self.at)?;
-        self.stack.truncate(target + 1);
-        Ok(())
-    }
-
-    fn append_many(&mut self, code: u8) -> Result<()> {
-        let name = op::name(code);
-        let items = self.since_mark(name)?;
-        if items <= self.fence {
-            return Err(self.fault(Fault::StackUnderflow(name)));
-        }
-        self.build.append(self.stack[items - 1], &self.stack[items..], code, self.at)?;
-        self.stack.truncate(items);
-        Ok(())
-    }
-
-    fn set_items(&mut self, items: usize, name: &'static str) -> Result<()> {
-        if items <= self.fence {
-            return Err(self.fault(Fault::StackUnderflow(name)));
-        }
-        self.build.set_items(self.stack[items - 1], &self.stack[items..], name, self.at)?;
-        self.stack.truncate(items);
-        Ok(())
-    }
-
-    fn collect(&mut self, code: u8) -> Result<()> {
-        let from = self.since_mark(op::name(code))?;
-        let items = &self.stack[from..];
-        let id = match code {
-            op::LIST => self.build.list_of(items, self.at)?,
-            op::DICT => self.build.dict_of(items, self.at)?,
-            _ => self.build.frozen_set(items, self.at)?,
-        };
-        self.stack.truncate(from);
-        self.push(id)
-    }
-
-    // --- objects ---
-
-    fn object(&mut self, name: &'static str, construction: Construction) -> Result<()> {
-        let from = self.require(2, name)?;
-        let (callable, args) = (self.stack[from], self.stack[from + 1]);
-        let id = self.build.object(construction, callable, args, None, self.at)?;
-        self.stack.truncate(from);
-        self.push(id)
-    }
-
-    fn new_object_ex(&mut self) -> Result<()> {
-        let from = self.require(3, "NEWOBJ_EX")?;
-        let (class, args, kwargs) = (self.stack[from], self.stack[from + 1], self.stack[from + 2]);
-        let id = self.build.object(Construction::NewEx, class, args, Some(kwargs), self.at)?;
-        self.stack.truncate(from);
-        self.push(id)
-    }
-
-    fn instance(&mut self, code: u8) -> Result<()> {
-        let name = op::name(code);
-        let from = self.since_mark(name)?;
-        let (class, args) = if code == op::OBJ {
-            let Some(&class) = self.stack.get(from) else {
-                return Err(self.fault(Fault::StackUnderflow(name)));
-            };
-            (class, from + 1)
-        } else {
-            (self.build.global_lines(&mut self.input, self.at, name)?, from)
-        };
-        let args = self.build.tuple(&self.stack[args..], self.at)?;
-        let id = self.build.object(Construction::Instance, class, args, None, self.at)?;
-        self.stack.truncate(from);
-        self.push(id)
-    }
-
-    fn build_state(&mut self) -> Result<()> {
-        let target = self.require(2, "BUILD")?;
-        self.build.set_state(self.stack[target], self.stack[target + 1], self.at)?;
-        self.stack.truncate(target + 1);
-        Ok(())
-    }
-
-    fn stack_global(&mut self) -> Result<()> {
-        let from = self.require(2, "STACK_GLOBAL")?;
-        let id = self.build.global(self.stack[from], self.stack[from + 1], self.at)?;
-        self.stack.truncate(from);
-        self.push(id)
-    }
-
-    fn extension(&mut self, code: u8) -> Result<()> {
-        let number = match code {
-            op::EXT1 => u32::from(self.input.byte("EXT1")?),
-            op::EXT2 => u32::from(u16::from_le_bytes(self.input.array("EXT2")?)),
-            _ => u32::from_le_bytes(self.input.array("EXT4")?),
-        };
-        Err(self.fault(Fault::Extension(number)))
-    }
-
-    // --- payloads, framing ---
-
-    fn payload(&mut self, kind: PayloadKind, width: Width) -> Result<()> {
-        let len = width.read(&mut self.input, "bytes")?;
-        let offset = self.input.offset();
-        self.input.skip(len, "bytes")?;
-        let id = self.build.payload(Payload { offset, len, kind }, self.at)?;
-        self.push(id)
-    }
-
-    fn next_buffer(&mut self) -> Result<()> {
-        let Some(&buffer) = self.buffers.get(self.next_buffer) else {
-            return Err(self.fault(Fault::BufferMissing(self.next_buffer)));
-        };
-        self.next_buffer += 1;
-        let id = self.build.payload(buffer, self.at)?;
-        self.push(id)
-    }
-
-    fn read_only(&mut self) -> Result<()> {
-        let top = self.pop("READONLY_BUFFER")?;
-        let id = self.build.read_only(top, self.at)?;
-        self.push(id)
-    }
-
-    fn protocol(&mut self) -> Result<()> {
-        self.protocol = self.input.byte("PROTO")?;
-        if self.protocol > 5 { Err(self.fault(Fault::Protocol(self.protocol))) } else { Ok(()) }
-    }
-
-    fn frame(&mut self) -> Result<()> {
-        let len = u64::from_le_bytes(self.input.array("FRAME")?);
-        if self.frame_end != 0 {
-            return Err(self.fault(Fault::Frame("a frame starts inside another")));
-        }
-        if len > self.input.left() {
-            let fault = Fault::Truncated { what: "a frame", needed: len, left: self.input.left() };
-            return Err(self.fault(fault));
-        }
-        self.frame_end = self.input.offset() + len;
-        Ok(())
-    }
-
-    /// An opcode that straddles the frame's end would be read differently by loaders that buffer frames.
-    fn leave_frame(&mut self) -> Result<()> {
-        let cut = self.at > self.frame_end;
-        self.frame_end = 0;
-        if cut { Err(self.fault(Fault::Frame("an opcode crosses the end of its frame"))) } else { Ok(()) }
     }
 }
 

@@ -1,6 +1,7 @@
 //! The reader: opcodes to a bounded value graph.
 
 mod access;
+mod apply;
 mod build;
 mod display;
 mod error;
@@ -8,6 +9,7 @@ mod form;
 mod graph;
 mod input;
 mod limits;
+mod literal;
 mod machine;
 pub(crate) mod opcode;
 mod text;

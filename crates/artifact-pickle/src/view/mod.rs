@@ -1,5 +1,6 @@
 //! What is inside of a file: which kind it is, and its parts as typed data.
 
+mod captured;
 mod contract;
 mod driving;
 mod finding;
