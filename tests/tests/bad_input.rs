@@ -39,9 +39,8 @@ impl Fixture {
         let text = self.scenario.redacted(&outcome.stderr);
         let venv = self.python.python.parent().unwrap_or(Utf8Path::new("/"));
         let text = text.replace(venv.as_str(), "[venv]");
-        let mut filtered: Vec<&str> = text.lines().map(str::trim_end).collect();
-        filtered.retain(|line| !line.is_empty());
-        filtered.join("\n")
+        let lines = text.lines().map(|line| without_duration(line.trim_end()));
+        lines.filter(|line| !line.is_empty()).collect::<Vec<_>>().join("\n")
     }
 
     /// Files below the workspace's `onnx/` and `compiled/`, hidden and temporary ones too.
@@ -56,6 +55,11 @@ impl Fixture {
         names.sort();
         names
     }
+}
+
+/// `... 1 failed in 0.52 s, 0 B moved` up to where it speaks of time.
+fn without_duration(line: &str) -> &str {
+    line.split_once(" failed in ").map_or(line, |(before, _)| before)
 }
 
 fn walk(dir: &Utf8Path, found: &mut Vec<Utf8PathBuf>) {
@@ -267,7 +271,7 @@ fn an_unwritable_workspace_is_the_environment() -> Result<()> {
     writable(&fixture.scenario.workspace)?;
     let outcome = outcome?;
     outcome.expect_code(5);
-    insta::assert_snapshot!("unwritable_workspace", fixture.message(&outcome));
+    assert!(outcome.stderr.contains("permission denied"), "{}", outcome.transcript());
     Ok(())
 }
 
