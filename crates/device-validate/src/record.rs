@@ -14,7 +14,7 @@ use crate::{
 /// Version of what is run and judged: a record of another version is made anew.
 pub(crate) const JUDGE_VERSION: u32 = 2;
 /// Every so many steps of a drive become a scene.
-const SCENE_EVERY: usize = 6;
+const SCENE_EVERY: usize = 3;
 
 /// What a model saw and planned on a drawn road; pictures are drawn from it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -48,7 +48,10 @@ pub(crate) fn drive_record(id: &ModelId, artifact: &ArtifactRecord, drive: &Reco
     let camera = |run: &crate::CameraRun| {
         let steps = run.outputs.values().map(crate::Series::steps).min().unwrap_or_default();
         let shown = (0..steps).filter(|step| (step + 1) % SCENE_EVERY == 0);
-        CameraDrive { camera: run.camera, scenes: shown.map(|step| scene_of(run, &slices, step)).collect() }
+        CameraDrive {
+            camera: run.camera,
+            scenes: shown.map(|step| scene_of(run, &slices, step).rounded()).collect(),
+        }
     };
     DriveRecord {
         id: id.clone(),

@@ -57,7 +57,7 @@ impl RunPlan {
     /// A drawn road that moves, for pictures.
     #[must_use]
     pub fn drive(&self) -> Self {
-        Self { steps: 24, probes: false, frames: "road".to_owned(), ..self.clone() }
+        Self { steps: 12, probes: false, frames: "road".to_owned(), ..self.clone() }
     }
 }
 

@@ -33,8 +33,8 @@ pub enum WorkspaceError {
         /// Why not.
         why: String,
     },
-    /// Another command works in the workspace.
-    #[error("the workspace is in use: {0}")]
+    /// Another command works in the workspace, or its lock cannot be written.
+    #[error("{}: {}", lock_refused(.0), .0)]
     Locked(#[source] LockError),
     /// `rebuild.toml` has a key that is not known.
     #[error("{path} has an unknown key {key:?}{}", suggestion.as_ref().map(|near| format!("; {near:?} is meant?")).unwrap_or_default())]
@@ -99,6 +99,13 @@ pub enum WorkspaceError {
     /// A file operation failed.
     #[error(transparent)]
     Fs(#[from] FsError),
+}
+
+const fn lock_refused(error: &LockError) -> &'static str {
+    match error {
+        LockError::Held { .. } => "the workspace is in use",
+        LockError::Fs(_) => "the workspace cannot be locked",
+    }
 }
 
 impl WorkspaceError {

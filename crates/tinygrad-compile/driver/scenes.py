@@ -50,20 +50,27 @@ def checkerboard(layout: Nv12, step: int, wide: bool) -> np.ndarray:
     return from_luminance(layout, np.where(cells == 1, 208, 48).astype(np.uint8))
 
 
-def road(layout: Nv12, step: int, wide: bool) -> np.ndarray:
-    """The ground at camera height 1.2 m: lane lines at +-1.8 m (dashed) and edges at +-5.4 m."""
+@lru_cache(maxsize=4)
+def ground(layout: Nv12, wide: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The road without its dashes, where they are, and how far away each line of the picture is: none of it moves."""
     x, y = grid(layout.width, layout.height)
     focal = layout.width * (0.3 if wide else 1.0)
     below = np.maximum(y - layout.height * 0.5, 0.5)
     distance = 1.2 * focal / below
     lateral = (x - layout.width * 0.5) * distance / focal
     picture = np.where(y > layout.height * 0.5, 80, 190).astype(np.uint8)
-    ahead = distance + METRES_A_STEP * step
-    ground = (y > layout.height * 0.5) & (distance < 150)
-    dash = (ahead % 12.0) < 5.0
-    picture[ground & (np.abs(np.abs(lateral) - 1.8) < 0.12) & dash] = 235
-    picture[ground & (np.abs(np.abs(lateral) - 5.4) < 0.2)] = 235
-    return from_luminance(layout, picture)
+    near = (y > layout.height * 0.5) & (distance < 150)
+    picture[near & (np.abs(np.abs(lateral) - 5.4) < 0.2)] = 235
+    return picture, near & (np.abs(np.abs(lateral) - 1.8) < 0.12), distance[:, 0]
+
+
+def road(layout: Nv12, step: int, wide: bool) -> np.ndarray:
+    """The ground at camera height 1.2 m: dashed lane lines at +-1.8 m that come closer, and edges at +-5.4 m."""
+    picture, dashes, distance = ground(layout, wide)
+    shown = (distance + METRES_A_STEP * step) % 12.0 < 5.0
+    drawn = picture.copy()
+    drawn[dashes & shown[:, None]] = 235
+    return from_luminance(layout, drawn)
 
 
 def noise(layout: Nv12, seed: int, step: int, wide: bool) -> np.ndarray:

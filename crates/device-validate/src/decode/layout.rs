@@ -21,8 +21,11 @@ pub enum Form {
     },
 }
 
-/// Mixtures: name, shape of one hypothesis, and the shape, hypotheses and selections of older models.
-const MIXTURES: [(&str, &[usize], Option<(&[usize], usize, usize)>); 9] = [
+/// The shape of one hypothesis of older models, and how many hypotheses and selections they have.
+type Older = (&'static [usize], usize, usize);
+
+/// Mixtures: name, shape, and what they were in older models.
+const MIXTURES: [(&str, &[usize], Option<Older>); 9] = [
     ("plan", &[33, 15], Some((&[33, 15], 5, 1))),
     ("lane_lines", &[4, 33, 2], None),
     ("road_edges", &[2, 33, 2], None),
@@ -57,11 +60,7 @@ pub fn layout_of(name: &str, width: usize) -> Option<(Vec<usize>, Form)> {
     }
 }
 
-fn mixture(
-    shape: &[usize],
-    older: Option<(&[usize], usize, usize)>,
-    width: usize,
-) -> Option<(Vec<usize>, Form)> {
+fn mixture(shape: &[usize], older: Option<Older>, width: usize) -> Option<(Vec<usize>, Form)> {
     if width == 2 * shape.iter().product::<usize>() {
         return Some((shape.to_vec(), Form::Mixture { hypotheses: 1, selections: 1 }));
     }

@@ -98,3 +98,15 @@ pub(crate) fn scene_of(run: &CameraRun, slices: &[Slice], step: usize) -> Scene 
     scene.own_speed = decoded("pose").and_then(|pose| pose.values.first().copied());
     scene
 }
+
+impl Scene {
+    /// The scene to the centimetre, which is all that a picture shows.
+    #[must_use]
+    pub(crate) fn rounded(mut self) -> Self {
+        let round = |value: &mut f64| *value = (*value * 100.0).round() / 100.0;
+        self.path.iter_mut().flatten().for_each(round);
+        self.speeds.iter_mut().for_each(round);
+        self.lane_lines.iter_mut().chain(&mut self.road_edges).flatten().flatten().for_each(round);
+        self
+    }
+}
