@@ -34,11 +34,13 @@ impl<'c> Stages<'c> {
             self.console.note(message);
         }
         let DriverEvent::Stage { stage, state, seconds, .. } = &event.event else { return };
-        let label = if stage == event.op { stage.clone() } else { format!("{}: {stage}", event.op) };
+        // An operation of one stage gets its line when it ends.
+        let is_whole = stage == event.op;
+        let label = if is_whole { stage.clone() } else { format!("{}: {stage}", event.op) };
         match (state, seconds) {
             (StageState::Start, _) => self.console.relabel(&label),
             (StageState::End, Some(seconds))
-                if *seconds >= WORTH_A_LINE && self.console.mode() == Mode::Plain =>
+                if !is_whole && *seconds >= WORTH_A_LINE && self.console.mode() == Mode::Plain =>
             {
                 self.console.note(&format!("{label} ({})", seconds_text(*seconds)));
             }
