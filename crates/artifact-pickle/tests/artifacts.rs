@@ -60,6 +60,18 @@ fn the_parts_of_an_artifact_are_read() {
 }
 
 #[test]
+fn an_out_of_band_artifact_is_the_same_artifact() {
+    let (plain, apart) = (fixture("driving-0.14.0.pkl"), fixture("driving-0.14.0-out-of-band.pkl"));
+    let inspection = look(&apart);
+    assert!(inspection.file.out_of_band && inspection.findings.is_empty() && inspection.refusals.is_empty());
+    assert!(inspection.abi.expect("has jits").fitting().any(|fit| fit.tinygrad == "0.14.0"));
+    let found = diff(&plain, &apart).expect("pickles");
+    let places: Vec<_> = found.changes.iter().map(|change| change.place.as_str()).collect();
+    assert_eq!(places, ["out_of_band", "globals"], "{found}");
+    assert!(found.jits.is_empty(), "{found}");
+}
+
+#[test]
 fn a_jit_for_the_cpu_is_not_for_the_device() {
     for (target, message) in [
         (Target::Qcom, "compiled for CPU, the target qcom has QCOM"),
