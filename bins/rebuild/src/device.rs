@@ -25,7 +25,7 @@ pub fn allowed(session: &Session<'_>, args: &DeviceArgs) -> Result<Allowed, Fail
         return Ok(Allowed::Local);
     }
     let policy =
-        Policy { recorded: session.config.allow_devices.iter().map(recorded).collect(), ..Policy::default() };
+        Policy { recorded: session.config.allow_devices.iter().map(|device| recorded(device)).collect(), ..Policy::default() };
     let refused = |error: remote_compile::safety::Refusal| {
         Failure::new(Exit::Refused, format!("the device {named:?} is refused by the rule {}", error.rule()))
             .because(&error)
@@ -45,8 +45,8 @@ fn local_user() -> LocalUser {
     }
 }
 
-fn recorded(device: &String) -> RecordedDevice {
-    RecordedDevice { device: device.clone(), host_keys: Vec::new() }
+fn recorded(device: &str) -> RecordedDevice {
+    RecordedDevice { device: device.to_owned(), host_keys: Vec::new() }
 }
 
 /// Makes the device ready for use.

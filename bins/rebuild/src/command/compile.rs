@@ -32,7 +32,7 @@ use crate::{
 pub struct CompileArgs {
     /// What to work on.
     #[command(flatten)]
-    model: ModelArgs,
+    pub(crate) model: ModelArgs,
     /// Where to work.
     #[command(flatten)]
     device: DeviceArgs,
