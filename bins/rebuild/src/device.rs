@@ -24,8 +24,10 @@ pub fn allowed(session: &Session<'_>, args: &DeviceArgs) -> Result<Allowed, Fail
     if named == "local" {
         return Ok(Allowed::Local);
     }
-    let policy =
-        Policy { recorded: session.config.allow_devices.iter().map(|device| recorded(device)).collect(), ..Policy::default() };
+    let policy = Policy {
+        recorded: session.config.allow_devices.iter().map(|device| recorded(device)).collect(),
+        ..Policy::default()
+    };
     let refused = |error: remote_compile::safety::Refusal| {
         Failure::new(Exit::Refused, format!("the device {named:?} is refused by the rule {}", error.rule()))
             .because(&error)

@@ -1,5 +1,6 @@
 //! One model: built, brought home, recorded.
 
+use camino::Utf8Path;
 use durable_fs::{Expected, FsError};
 use model_catalog::{ModelId, Sha256Digest};
 use rebuild_workspace::{
@@ -312,7 +313,7 @@ pub(super) fn concluded(
     let mut outcome = ModelOutcome {
         error: Some(error.to_string()),
         kind: Some(error.kind().to_owned()),
-        hint: error.hint().map(str::to_owned),
+        hint: error.hint().map(|hint| with_log_at_home(hint, &workspace.log_file(&id))),
         environment: error.is_environment(),
         stops_run: error.stops_run(),
         ..ModelOutcome::new(id.clone(), if interrupted { Outcome::NotTried } else { Outcome::Failed })
@@ -336,4 +337,28 @@ pub(super) fn concluded(
         }
     }
     outcome
+}
+
+/// A hint that names the log where it stays: a job's own log goes with the job, its copy is the workspace's.
+fn with_log_at_home(hint: &str, log: &Utf8Path) -> String {
+    let is_job_log = |word: &&str| word.ends_with("/log.txt");
+    let named = hint.split(|c: char| c.is_whitespace() || "();,".contains(c)).find(is_job_log);
+    named.map_or_else(|| hint.to_owned(), |job_log| hint.replace(job_log, log.as_str()))
+}
+
+#[cfg(test)]
+mod hint_tests {
+    use super::*;
+
+    #[test]
+    fn a_hint_names_the_log_that_stays() {
+        let home = Utf8Path::new("/w/logs/a.log");
+        let hint = with_log_at_home("run again (log: /data/jobs/compile.a.12/log.txt)", home);
+        assert_eq!(hint, "run again (log: /w/logs/a.log)");
+        assert_eq!(
+            with_log_at_home("look into the log /j/log.txt; its last lines:\nx", home),
+            "look into the log /w/logs/a.log; its last lines:\nx"
+        );
+        assert_eq!(with_log_at_home("install clang", home), "install clang");
+    }
 }
