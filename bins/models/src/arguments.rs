@@ -4,7 +4,7 @@ use artifact_parts::{ChunkSize, PartLimit};
 use camino::Utf8PathBuf;
 use clap::{Args, Parser, ValueEnum};
 use console_report::{Exit, Failure};
-use model_catalog::{BehaviorVersion, ImageHistoryPipeline, InputFormat, ModelId, Target};
+use model_catalog::{BehaviorVersion, ImageHistoryPipeline, InputFormat, ManifestVersion, ModelId, Target};
 use tinygrad_compile::{WARP_CACHE_MIB, staged::FormatChoice, toolchain::ToolchainChoice};
 
 use crate::command::{diff::DiffArgs, inspect::InspectArgs, verify::VerifyArgs};
@@ -68,6 +68,8 @@ pub enum Subcommand {
     Job(JobArgs),
     /// Put the parts of a split file together and check the result
     Join(JoinArgs),
+    /// Fetch an artifact from resource hosts, whole or in parts, and check it
+    Fetch(FetchArgs),
     /// Show what is in artifacts, metadata files and ONNX models, without loading any
     Inspect(InspectArgs),
     /// Say whether an artifact, a set of parts or a metadata file may be used
@@ -85,6 +87,29 @@ pub enum Subcommand {
 pub struct JobArgs {
     /// The job's directory, with request.json in it
     pub dir: Utf8PathBuf,
+}
+
+/// `models fetch`.
+#[derive(Debug, Args)]
+pub struct FetchArgs {
+    /// The model's release ID, or the address of the artifact
+    #[arg(value_name = "URL|ID")]
+    pub what: String,
+    /// The directory that it goes to
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub to: Utf8PathBuf,
+    /// A host: its files are under URL/Models/; may be repeated, asked in order
+    #[arg(long, value_name = "URL")]
+    pub base: Vec<String>,
+    /// The release whose part list is used where a host has one
+    #[arg(long, value_name = "vN", default_value = "v23")]
+    pub manifest_version: ManifestVersion,
+    /// The public key (minisign, base64) that the part list must be signed by
+    #[arg(long, value_name = "KEY")]
+    pub public_key: Option<String>,
+    /// Files, or ranges of a file, that are fetched at a time
+    #[arg(long, value_name = "N", default_value_t = 4)]
+    pub connections: usize,
 }
 
 /// `models join`.
@@ -135,10 +160,10 @@ pub struct CompileArgs {
     /// The StarPilot tree [default: /data/openpilot]
     #[arg(long, value_name = "DIR", help_heading = "Places")]
     pub root: Option<Utf8PathBuf>,
-    /// Where sources are staged [default: <root>/uncompiledmodels]
+    /// Where sources are staged [default: ROOT/uncompiledmodels]
     #[arg(long, value_name = "DIR", help_heading = "Places")]
     pub input_dir: Option<Utf8PathBuf>,
-    /// Where artifacts go [default: <root>/compiledmodels]
+    /// Where artifacts go [default: ROOT/compiledmodels]
     #[arg(long, value_name = "DIR", help_heading = "Places")]
     pub output_dir: Option<Utf8PathBuf>,
     /// The device's model store, whose caches know behaviour versions

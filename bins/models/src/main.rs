@@ -23,6 +23,7 @@ fn main() -> ExitCode {
 fn run(cli: &Cli, console: &Console) -> Result<(), Failure> {
     match &cli.subcommand {
         Some(Subcommand::Job(args)) => command::job::run(args, &cli.compile, console),
+        Some(Subcommand::Fetch(args)) => command::fetch::run(args, console),
         Some(Subcommand::Join(args)) => command::join::run(args, console),
         Some(Subcommand::Inspect(args)) => command::inspect::run(args, console),
         Some(Subcommand::Verify(args)) => command::verify::run(args, console),

@@ -50,6 +50,10 @@ pub enum Command {
     Namespace(command::namespace::NamespaceArgs),
     /// Bring recovered models and stray names into the namespace.
     Reconcile(command::reconcile::ReconcileArgs),
+    /// Check the workspace as a whole before a release.
+    Verify(command::verify::VerifyArgs),
+    /// Publish a verified workspace to a resource repository, or roll the newest release back.
+    Publish(command::publish::PublishArgs),
     /// Show where every model stands.
     Status(command::status::StatusArgs),
 }

@@ -44,6 +44,8 @@ fn run(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Manifest(args) => command::manifest::run(args, cli, console),
         Command::Namespace(args) => command::namespace::run(args, cli, console),
         Command::Reconcile(args) => command::reconcile::run(args, cli, console),
+        Command::Verify(args) => command::verify::run(args, cli, console),
+        Command::Publish(args) => command::publish::run(args, cli, console),
         Command::Status(args) => command::status::run(args, cli, console),
     }
 }

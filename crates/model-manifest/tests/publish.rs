@@ -420,7 +420,8 @@ fn a_new_build_replaces_its_parts_and_rolling_back_restores_them() {
             && !names.iter().any(|name| name.starts_with("sc23_driving_tinygrad.pkl."))
     );
 
-    let rolled = resources.with(&bench, None, 50, |request| rollback(request, &mut |_| {})).unwrap();
+    let clone = resources.dir.join("clone");
+    let rolled = rollback(&clone, &resources.remotes(), "Models", 1_790_000_001, &mut |_| {}).unwrap();
     assert_eq!((resources.tip("one.git"), resources.tip("two.git")), (rolled.commit.clone(), rolled.commit));
     assert_eq!(resources.show("one.git", "model_parts_v23.json"), before);
     let tree =

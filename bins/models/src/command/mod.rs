@@ -5,6 +5,7 @@ pub mod batch;
 pub mod compile;
 pub mod diff;
 pub mod dm;
+pub mod fetch;
 pub mod inspect;
 mod install;
 pub mod job;

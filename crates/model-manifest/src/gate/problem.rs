@@ -151,13 +151,13 @@ pub enum GateProblem {
         error: String,
     },
     /// The driver-monitoring set is not complete.
-    #[error("driver-monitoring/ lacks {}; the four files go together: run `rebuild dm`", missing.join(", "))]
+    #[error("driver-monitoring/ lacks {}; the four files go together: make them with `models --dm`", missing.join(", "))]
     DriverMonitoringIncomplete {
         /// The missing files.
         missing: Vec<String>,
     },
     /// The driver-monitoring files are of different builds.
-    #[error("the driver-monitoring files are of different builds: {why}; run `rebuild dm`")]
+    #[error("the driver-monitoring files are of different builds: {why}; make them with `models --dm`")]
     DriverMonitoringMixed {
         /// How that is known.
         why: String,

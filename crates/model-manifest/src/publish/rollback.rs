@@ -1,8 +1,9 @@
 //! Going back to the release before.
 
+use camino::Utf8Path;
 use serde::Serialize;
 
-use super::{PublishError, PublishEvent, PublishRequest, git::Git, push::TRAILER};
+use super::{PublishError, PublishEvent, Remote, git::Git, push::TRAILER};
 
 /// What was rolled back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
@@ -26,14 +27,17 @@ struct Logged {
 /// # Errors
 /// [`PublishError::NothingToRollBack`] where the branch has no release of this tool; otherwise as publishing.
 pub fn rollback(
-    request: &PublishRequest<'_>,
+    repository: &Utf8Path,
+    remotes: &[Remote],
+    branch: &str,
+    seconds: i64,
     on_event: &mut dyn FnMut(PublishEvent),
 ) -> Result<RolledBack, PublishError> {
-    let git = Git::new(request.repository);
-    let nothing = || PublishError::NothingToRollBack { branch: request.branch.to_owned() };
+    let git = Git::new(repository);
+    let nothing = || PublishError::NothingToRollBack { branch: branch.to_owned() };
     let mut tips = Vec::new();
-    for remote in request.remotes {
-        tips.push(git.remote_tip(&remote.name, request.branch)?.ok_or_else(nothing)?);
+    for remote in remotes {
+        tips.push(git.remote_tip(&remote.name, branch)?.ok_or_else(nothing)?);
     }
     let tip = tips.first().cloned().ok_or_else(nothing)?;
     let (newest, before) = release_span(&git, &tip)?.ok_or_else(nothing)?;
@@ -55,14 +59,11 @@ pub fn rollback(
         return Err(nothing());
     }
     let subject = format!("Roll back the release {newest:.12}");
-    let commit = git.commit(&tree, Some(&tip), &format!("{subject}\n"), request.seconds)?;
+    let commit = git.commit(&tree, Some(&tip), &format!("{subject}\n"), seconds)?;
     on_event(PublishEvent::Committed { commit: commit.clone(), subject, files: files.len(), bytes: 0 });
-    for (remote, old) in request.remotes.iter().zip(&tips) {
-        if !git.push(&remote.name, request.branch, Some(old), &commit)? {
-            return Err(PublishError::Moving {
-                branch: request.branch.to_owned(),
-                remote: remote.name.clone(),
-            });
+    for (remote, old) in remotes.iter().zip(&tips) {
+        if !git.push(&remote.name, branch, Some(old), &commit)? {
+            return Err(PublishError::Moving { branch: branch.to_owned(), remote: remote.name.clone() });
         }
         on_event(PublishEvent::Pushed { remote: remote.name.clone(), commit: commit.clone() });
     }

@@ -61,7 +61,7 @@ pub(crate) struct Welcome {
     pub(crate) version: String,
 }
 
-/// The answer to [`Request::Probe`].
+/// The answer to the request `Probe`.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Facts {

@@ -1,0 +1,78 @@
+//! `rebuild verify`.
+
+use artifact_parts::PartLimit;
+use clap::Args;
+use console_report::{Console, Exit, Failure};
+use durable_fs::Progress;
+use model_catalog::ManifestVersion;
+use model_manifest::{GateOptions, GateReport, verify_workspace};
+
+use crate::{
+    cli::{CatalogArgs, Cli},
+    failure::{of_manifest_work, of_parts},
+    session::Session,
+};
+
+/// Checks the workspace as a whole before a release: completeness, digests, parts, inspection, validation.
+#[derive(Debug, Args)]
+pub struct VerifyArgs {
+    /// Source maps.
+    #[command(flatten)]
+    catalog: CatalogArgs,
+    /// The version of the namespace that is released.
+    #[arg(long, default_value = "v23", value_name = "vN")]
+    manifest_version: ManifestVersion,
+    /// Do not ask for the driver-monitoring set.
+    #[arg(long)]
+    without_dm: bool,
+}
+
+pub fn run(args: &VerifyArgs, cli: &Cli, console: &Console) -> Result<(), Failure> {
+    let session = Session::look(cli, console)?;
+    let report = gate(&session, &args.catalog, args.manifest_version, !args.without_dm)?;
+    console.result(&report, || text(&report));
+    refuse(&report)
+}
+
+/// Everything that the gate finds.
+pub fn gate(
+    session: &Session<'_>,
+    catalog: &CatalogArgs,
+    version: ManifestVersion,
+    driver_monitoring: bool,
+) -> Result<GateReport, Failure> {
+    let sources = session.source_map(catalog)?;
+    let part_limit = part_limit(session)?;
+    session.console.begin("verifying", None);
+    let options = GateOptions { version, part_limit, driver_monitoring };
+    let report = verify_workspace(&session.workspace, sources, &options, session.console);
+    session.console.end();
+    report.map_err(|error| of_manifest_work("the workspace cannot be verified", &error))
+}
+
+/// The size above which a file is in parts.
+pub fn part_limit(session: &Session<'_>) -> Result<PartLimit, Failure> {
+    PartLimit::from_bytes(session.config.part_limit())
+        .map_err(|error| of_parts("the part limit of rebuild.toml cannot be used", &error))
+}
+
+/// The failure of a report with problems.
+pub fn refuse(report: &GateReport) -> Result<(), Failure> {
+    match report.problems.len() {
+        0 => Ok(()),
+        many => {
+            let problems = if many == 1 { "problem forbids" } else { "problems forbid" };
+            Err(Failure::new(Exit::Failed, format!("{many} {problems} releasing {}", report.version))
+                .advice("put right what stands above and run `rebuild verify` again"))
+        }
+    }
+}
+
+/// The report for people.
+pub fn text(report: &GateReport) -> String {
+    let problems = report.problems.iter().map(|problem| format!("problem: {problem}\n"));
+    let notes = report.notes.iter().map(|note| format!("note: {note}\n"));
+    let files: usize = report.artifacts.iter().map(|artifact| artifact.parts.len().max(1)).sum();
+    let text: String = problems.chain(notes).collect();
+    format!("{text}{} artifacts in {files} files are whole", report.artifacts.len())
+}
