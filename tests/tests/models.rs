@@ -41,7 +41,7 @@ impl Bench {
         for (flag, dir) in [("--input-dir", "in"), ("--output-dir", "out"), ("--store-dir", "store")] {
             command.args([flag, self.root.join(dir).as_str()]);
         }
-        run(command.args(["--kernel-cache", target_directory()?.join("e2e-kernels.db").as_str()]))
+        run(command.args(["--cache-dir", target_directory()?.join("e2e-cache").as_str()]))
     }
 
     fn out(&self, name: &str) -> Utf8PathBuf {
