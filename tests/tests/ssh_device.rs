@@ -54,7 +54,7 @@ fn files_go_there_and_come_back() {
     let counted = Counted::default();
     device.put(&job(1), &file, &rel("input/a.onnx"), expected(&file), &counted).unwrap();
     assert_eq!(counted.0.into_inner(), 5 << 20);
-    let there = machine.root().join("jobs").join(job(1).as_str()).join("input/a.onnx");
+    let there = machine.jobs_dir().join(job(1).as_str()).join("input/a.onnx");
     assert_eq!(fs::read(&there).unwrap(), fs::read(&file).unwrap());
 
     // Equal files are not moved again, in either direction.
@@ -121,7 +121,7 @@ fn what_arrived_damaged_is_not_continued() {
     let device = machine.device();
     let file = random_file(&machine.dir().join("source"), 4 << 20);
     let digest = sha256_file(&file).unwrap();
-    let dir = machine.root().join("jobs").join(job(1).as_str()).join("input");
+    let dir = machine.jobs_dir().join(job(1).as_str()).join("input");
     fs::create_dir_all(&dir).unwrap();
     fs::write(dir.join(format!(".incoming-{}-a", &digest[..16])), vec![7; 1 << 20]).unwrap();
     device.put(&job(1), &file, &rel("input/a"), expected(&file), &NoProgress).unwrap();

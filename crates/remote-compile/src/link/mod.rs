@@ -28,12 +28,12 @@ pub(crate) type JobText = String;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(crate) enum Request {
-    /// Both sides' versions; answered by [`Welcome`].
-    Hello { protocol: u32 },
+    /// Both sides' versions, and whose jobs this is about; answered by [`Welcome`]. The first request of a connection.
+    Hello { protocol: u32, owner: String },
     /// What the device is; answered by [`Facts`].
     Probe,
-    /// Takes the device for `owner`; answered by nothing.
-    Reserve { owner: String, purpose: String },
+    /// Takes the device for the owner; answered by nothing.
+    Reserve { purpose: String },
     /// Gives it back; answered by nothing.
     Release,
     /// Names of jobs; answered by [`JobList`].
@@ -85,7 +85,7 @@ pub struct Facts {
     pub external_gpu_bridge: Option<String>,
     /// Whether the device is driving.
     pub is_on_road: bool,
-    /// Directories of jobs on the device.
+    /// Jobs on the device, those of other hosts too.
     pub jobs: Vec<String>,
     /// Who holds the device, or held it last without giving it back.
     pub holder: Option<String>,

@@ -27,13 +27,21 @@ pub(super) fn gather(device: &LocalDevice, options: &ServeOptions) -> Result<Fac
         tinygrad_commit: text(&options.openpilot.join("tinygrad_repo/TINYGRAD_COMMIT")),
         temperature_celsius: temperature(Utf8Path::new("/sys/class/thermal")),
         external_gpu_bridge: bridge(Utf8Path::new("/sys/bus/usb/devices")),
-        is_on_road: options
-            .params_dirs
-            .iter()
-            .any(|dir| text(&dir.join("IsOnroad")).is_some_and(|value| value == "1")),
-        jobs: device.jobs()?.into_iter().map(|job| job.to_string()).collect(),
+        is_on_road: is_on_road(&options.params_dirs),
+        jobs: all_jobs(&options.jobs_dir),
         holder: lease::holder(&options.jobs_dir),
     })
+}
+
+/// Whether the device is driving, by its own parameters.
+fn is_on_road(params_dirs: &[Utf8PathBuf]) -> bool {
+    params_dirs.iter().any(|dir| text(&dir.join("IsOnroad")).is_some_and(|value| value == "1"))
+}
+
+fn all_jobs(jobs_dir: &Utf8Path) -> Vec<String> {
+    let owners = super::directories(jobs_dir).into_iter();
+    let jobs = owners.flat_map(|owner| super::directories(&owner));
+    jobs.filter_map(|job| job.strip_prefix(jobs_dir).ok().map(ToString::to_string)).collect()
 }
 
 fn text(file: &Utf8Path) -> Option<String> {
@@ -69,4 +77,28 @@ fn bridge(dir: &Utf8Path) -> Option<String> {
         let is_bridge = (vendor.as_str(), product.as_str()) == BRIDGE;
         is_bridge.then(|| text(&device.join("product")).unwrap_or_else(|| "unnamed".to_owned()))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_and_sensors_are_read_as_the_device_writes_them() {
+        let keep = tempfile::tempdir().unwrap();
+        let dir = Utf8Path::from_path(keep.path()).unwrap();
+        for (file, content) in [("a/temp", "41500\n"), ("b/temp", "67000\n"), ("c/temp", "-274000\n")] {
+            fs::create_dir_all(dir.join(file).parent().unwrap()).unwrap();
+            durable_fs::write_atomic(dir.join(file), content.as_bytes()).unwrap();
+        }
+        assert_eq!(temperature(dir), Some(67.0));
+        for (name, content) in [("idVendor", "add1"), ("idProduct", "0001"), ("product", "custom 1")] {
+            durable_fs::write_atomic(dir.join("a").join(name), content.as_bytes()).unwrap();
+        }
+        assert_eq!(bridge(dir).as_deref(), Some("custom 1"));
+        durable_fs::write_atomic(dir.join("IsOnroad"), b"1").unwrap();
+        assert!(is_on_road(&[dir.join("absent"), dir.to_owned()]));
+        durable_fs::write_atomic(dir.join("IsOnroad"), b"0").unwrap();
+        assert!(!is_on_road(&[dir.to_owned()]));
+    }
 }

@@ -14,19 +14,19 @@ use std::{
     io::{self, BufReader, Read, Write},
     os::fd::AsFd,
     sync::{
-        Arc, Mutex, PoisonError,
+        Arc, Mutex, OnceLock, PoisonError,
         atomic::{AtomicUsize, Ordering},
         mpsc::{Receiver, SyncSender, sync_channel},
     },
     time::Duration,
 };
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use self::lease::Lease;
 use crate::{
-    device::LocalDevice,
+    device::{DeviceError, LocalDevice, LocalOptions},
     link::{
         MAGIC, Request, SILENCE,
         frame::{self, Frame, Kind},
@@ -55,19 +55,48 @@ pub struct ServeOptions {
 
 /// What all requests of a connection share.
 struct Service<W> {
-    device: LocalDevice,
+    /// The jobs of the host at the other end, known once it has said who it is: hosts never see each other's.
+    own: OnceLock<Own>,
     options: ServeOptions,
     lease: Mutex<Option<Lease>>,
     output: Mutex<W>,
     active: AtomicUsize,
 }
 
+/// What belongs to the host at the other end.
+struct Own {
+    owner: String,
+    jobs_dir: Utf8PathBuf,
+    device: LocalDevice,
+}
+
+/// Hexadecimal digits of an owner's digest in the name of its directory.
+const OWNER_DIGITS: usize = 16;
+
 impl<W: Write> Service<W> {
+    /// Makes the directory of the host's jobs.
+    fn begin_for(&self, owner: String) -> Result<&Own, DeviceError> {
+        if let Some(own) = self.own.get() {
+            return Ok(own);
+        }
+        let digest = durable_fs::Sha256::digest(owner.as_bytes()).to_string();
+        let jobs_dir = self.options.jobs_dir.join(&digest[..OWNER_DIGITS]);
+        let local = LocalOptions { jobs_dir: jobs_dir.clone(), models: self.options.models.clone() };
+        let device = LocalDevice::new(local)?;
+        Ok(self.own.get_or_init(|| Own { owner, jobs_dir, device }))
+    }
     fn send(&self, request: u32, kind: Kind, body: &[u8]) -> io::Result<()> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
         frame::write(&mut *output, request, kind, body)?;
         output.flush()
     }
+}
+
+/// The directories in `dir`, except hidden ones.
+fn directories(dir: &Utf8Path) -> Vec<Utf8PathBuf> {
+    let entries = dir.read_dir_utf8().map_or_else(|_| Vec::new(), |list| list.filter_map(Result::ok).collect());
+    let paths = entries.into_iter().filter(|entry| !entry.file_name().starts_with('.'));
+    paths.map(|entry| entry.path().to_owned()).filter(|path| path.is_dir()).collect()
 }
 
 /// Serves until the host ends the connection or is silent for too long.
@@ -79,13 +108,10 @@ pub fn serve(
     mut output: impl Write + Send + 'static,
     options: ServeOptions,
 ) -> io::Result<()> {
-    let local =
-        crate::device::LocalOptions { jobs_dir: options.jobs_dir.clone(), models: options.models.clone() };
-    let device = LocalDevice::new(local).map_err(io::Error::other)?;
     output.write_all(MAGIC)?;
     output.flush()?;
     let service = Arc::new(Service {
-        device,
+        own: OnceLock::new(),
         options,
         lease: Mutex::new(None),
         output: Mutex::new(output),
@@ -169,7 +195,6 @@ fn data_of(
     uploads: &mut HashMap<u32, SyncSender<Frame>>,
     id: u32,
 ) -> Option<Receiver<Frame>> {
-    uploads.retain(|_, _| true);
     if !matches!(request, Request::Put { .. }) {
         return None;
     }

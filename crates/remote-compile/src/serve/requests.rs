@@ -12,9 +12,10 @@ use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{Expected, FsError, Sha256, write_atomic};
 use model_catalog::{RelPath, Sha256Digest};
 use serde::Serialize;
+use tinygrad_compile::job::{JobProcess, PID_FILE, RESULT_FILE};
 
 use super::{
-    Service, facts,
+    Own, Service, facts,
     lease::{Lease, file_fault},
 };
 use crate::{
@@ -85,12 +86,14 @@ struct Call<'a, W> {
 
 impl<W: Write> Call<'_, W> {
     fn serve(&mut self, request: Request, data: Option<Receiver<Frame>>) -> Result<(), Failed> {
-        let device = &self.service.device;
+        if let Request::Hello { owner, .. } = request {
+            self.service.begin_for(owner)?;
+            let version = self.service.options.version.clone();
+            return self.reply(&Welcome { protocol: LINK_PROTOCOL, version });
+        }
+        let device = &self.own()?.device;
         match request {
-            Request::Hello { .. } => {
-                let version = self.service.options.version.clone();
-                return self.reply(&Welcome { protocol: LINK_PROTOCOL, version });
-            }
+            Request::Hello { .. } => {}
             Request::Probe => return self.reply(&facts::gather(device, &self.service.options)?),
             Request::Jobs => {
                 let jobs = device.jobs()?.into_iter().map(|job| job.to_string()).collect();
@@ -108,7 +111,7 @@ impl<W: Write> Call<'_, W> {
                 let data = data.ok_or_else(|| Fault::Request { why: "no data".to_owned() })?;
                 self.put(&job_name(&job)?, &path, Expected { size, sha256 }, from, &data)?;
             }
-            Request::Reserve { owner, purpose } => self.reserve(&owner, &purpose)?,
+            Request::Reserve { purpose } => self.reserve(&purpose)?,
             Request::Release => {
                 let held = self.lease().take();
                 held.map_or(Ok(()), Lease::release)?;
@@ -133,17 +136,28 @@ impl<W: Write> Call<'_, W> {
         self.service.lease.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn reserve(&self, owner: &str, purpose: &str) -> Result<(), Failed> {
+    fn own(&self) -> Result<&Own, Fault> {
+        let own = self.service.own.get();
+        own.ok_or_else(|| Fault::Request { why: "a host says who it is before it asks for anything".to_owned() })
+    }
+
+    fn reserve(&self, purpose: &str) -> Result<(), Failed> {
+        let own = self.own()?;
         if self.lease().is_none() {
-            let lease = Lease::take(&self.service.options.jobs_dir, owner, purpose)?;
+            let lease = Lease::take(&self.service.options.jobs_dir, &own.owner, purpose)?;
+            // Another host's job may have outlived its lease: one compile at a time.
+            if let Some(job) = running_elsewhere(&self.service.options.jobs_dir, &own.jobs_dir) {
+                lease.release()?;
+                return Err(Fault::Reserved { holder: format!("the running job {job} of another host") }.into());
+            }
             *self.lease() = Some(lease);
         }
         Ok(())
     }
 
     /// Where a file of a job lies; its directory is made.
-    fn place(&self, job: &JobName, path: &RelPath) -> Result<Utf8PathBuf, FsError> {
-        let file = self.service.options.jobs_dir.join(job.as_str()).join(path.as_str());
+    fn place(&self, job: &JobName, path: &RelPath) -> Result<Utf8PathBuf, Failed> {
+        let file = self.own()?.jobs_dir.join(job.as_str()).join(path.as_str());
         let dir = file.parent().unwrap_or(&file);
         fs::create_dir_all(dir).map_err(FsError::io("create", dir))?;
         Ok(file)
@@ -205,7 +219,7 @@ impl<W: Write> Call<'_, W> {
         from: u64,
         prefix: Option<Sha256Digest>,
     ) -> Result<(), Failed> {
-        let name = self.service.options.jobs_dir.join(job.as_str()).join(path.as_str());
+        let name = self.own()?.jobs_dir.join(job.as_str()).join(path.as_str());
         let mut file = File::open(&name).map_err(FsError::io("open", &name))?;
         let size = file.metadata().map_err(FsError::io("open", &name))?.len();
         let mut block = vec![0; DATA];
@@ -237,9 +251,10 @@ impl<W: Write> Call<'_, W> {
     }
 
     fn look(&self, job: &JobName, offset: u64, wait_ms: u64) -> Result<(), Failed> {
+        let device = &self.own()?.device;
         let until = Instant::now() + Duration::from_millis(wait_ms).min(MAX_WAIT);
         let view = loop {
-            let view = self.service.device.look(job, offset)?;
+            let view = device.look(job, offset)?;
             if view.state != JobState::Running || !view.events.is_empty() || Instant::now() >= until {
                 break view;
             }
@@ -263,6 +278,16 @@ impl<W: Write> Call<'_, W> {
 
 fn job_name(text: &str) -> Result<JobName, Fault> {
     text.parse().map_err(|error: crate::device::JobNameError| Fault::Request { why: error.to_string() })
+}
+
+/// A job of another host that still runs.
+fn running_elsewhere(jobs_dir: &Utf8Path, own: &Utf8Path) -> Option<String> {
+    let owners = super::directories(jobs_dir).into_iter().filter(|dir| dir != own);
+    owners.flat_map(|owner| super::directories(&owner)).find_map(|job| {
+        let process: JobProcess = serde_json::from_slice(&fs::read(job.join(PID_FILE)).ok()?).ok()?;
+        let runs = process.is_alive() && !job.join(RESULT_FILE).exists();
+        runs.then(|| job.file_name().unwrap_or_default().to_owned())
+    })
 }
 
 fn cut() -> Failed {

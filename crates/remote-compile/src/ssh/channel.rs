@@ -121,7 +121,7 @@ impl Channel {
         tokio::spawn(watch_silence(Arc::clone(&shared), frames.clone(), options.silence));
         tokio::spawn(receive(Arc::clone(&shared), reader, rest, session));
         let opened = Self { shared, frames, next: AtomicU32::new(1), host: host.clone() };
-        let welcome: Welcome = opened.hello().await?;
+        let welcome = opened.hello(&options.owner).await?;
         if welcome.protocol != LINK_PROTOCOL {
             let why = format!("it speaks version {} and this is version {LINK_PROTOCOL}", welcome.protocol);
             return Err(SshError::Protocol { host, why });
@@ -129,9 +129,9 @@ impl Channel {
         Ok(opened)
     }
 
-    async fn hello(&self) -> Result<Welcome, SshError> {
+    async fn hello(&self, owner: &str) -> Result<Welcome, SshError> {
         let mut pieces = self.register(0)?;
-        let body = self.encode(&Request::Hello { protocol: LINK_PROTOCOL })?;
+        let body = self.encode(&Request::Hello { protocol: LINK_PROTOCOL, owner: owner.to_owned() })?;
         self.frames.send(frame::encode(0, Kind::Request, &body).into()).await.map_err(|_| self.gone())?;
         match pieces.recv().await {
             Some(Piece::Reply(body)) => self.decode(&body),

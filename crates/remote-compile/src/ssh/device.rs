@@ -19,7 +19,7 @@ use super::{
 use crate::{
     device::{Device, DeviceError, DeviceFacts, JobName, JobState, JobView, Reservation},
     link::{Done, Facts, JobList, Look, LookState, Request},
-    safety::DeviceAddress,
+    safety::{DeviceAddress, Refusal},
 };
 
 /// How long a look at a running job waits for news on the device.
@@ -106,8 +106,7 @@ impl SshDevice {
         })?;
         let channel = Arc::new(opened);
         if let Some(purpose) = guard(&self.reserved).clone() {
-            let owner = self.options.owner.clone();
-            channel.ask::<Done>(&Request::Reserve { owner, purpose })?;
+            channel.ask::<Done>(&Request::Reserve { purpose })?;
         }
         *kept = Some(Arc::clone(&channel));
         Ok(channel)
@@ -202,10 +201,18 @@ impl Device for SshDevice {
     }
 
     fn reserve(&self, purpose: &str) -> Result<Box<dyn Reservation + '_>, DeviceError> {
-        let request = Request::Reserve { owner: self.options.owner.clone(), purpose: purpose.to_owned() };
-        self.ask_done(&request)?;
+        let facts = self.facts().map_err(|error| self.error(error))?;
+        if facts.is_on_road && !self.options.while_driving {
+            return Err(self.error(Refusal::OnRoad { asked: self.address.asked().to_owned() }.into()));
+        }
+        self.ask_done(&Request::Reserve { purpose: purpose.to_owned() })?;
         *guard(&self.reserved) = Some(purpose.to_owned());
         Ok(Box::new(SshReservation(self)))
+    }
+
+    fn jobs_are_own(&self) -> bool {
+        // The device keeps the jobs of each owner apart.
+        true
     }
 
     fn jobs(&self) -> Result<Vec<JobName>, DeviceError> {

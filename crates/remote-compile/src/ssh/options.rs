@@ -81,6 +81,8 @@ pub struct SshOptions {
     pub patience: Duration,
     /// Bytes after which keys are exchanged anew.
     pub rekey_bytes: usize,
+    /// Whether to work on a device that is on the road.
+    pub while_driving: bool,
     /// Set when the user wants to stop: transfers end and keep what has arrived.
     pub stop: Arc<AtomicBool>,
 }
@@ -102,6 +104,7 @@ impl SshOptions {
             silence: crate::link::SILENCE,
             patience: Duration::from_secs(60),
             rekey_bytes: 1 << 30,
+            while_driving: false,
             stop: Arc::default(),
         }
     }
