@@ -56,6 +56,11 @@ pub enum Command {
     Publish(command::publish::PublishArgs),
     /// Show where every model stands.
     Status(command::status::StatusArgs),
+    /// Look at this machine, the workspace and the device, and say what stands in the way.
+    Doctor(command::doctor::DoctorArgs),
+    /// Trust a device, or put `models` onto it.
+    #[command(subcommand)]
+    Device(command::device::DeviceCommand),
 }
 
 /// Options of every command that reads the catalog.
@@ -92,6 +97,12 @@ pub struct DeviceArgs {
     /// The device: `local` for this machine, or user@address [default: `device` of rebuild.toml, else the supported comma].
     #[arg(long, value_name = "DEVICE")]
     pub device: Option<String>,
+    /// Allow a device that is neither the supported one nor recorded in rebuild.toml, for this run.
+    #[arg(long, value_name = "DEVICE")]
+    pub allow_device: Vec<String>,
+    /// Use the device although it is on the road.
+    #[arg(long)]
+    pub while_driving: bool,
 }
 
 #[cfg(test)]

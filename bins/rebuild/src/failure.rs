@@ -6,7 +6,7 @@ use durable_fs::{FsError, FsErrorKind};
 use lfs_extract::{ErrorClass, ExtractError};
 use model_manifest::ManifestWorkError;
 use rebuild_workspace::WorkspaceError;
-use remote_compile::{catalog::CatalogError, device::DeviceError};
+use remote_compile::{catalog::CatalogError, device::DeviceError, safety::Refusal};
 
 /// A failure of the workspace.
 pub fn of_workspace(what: impl Into<String>) -> impl Fn(WorkspaceError) -> Failure {
@@ -41,6 +41,12 @@ pub fn exit_of_extract(error: &ExtractError) -> Exit {
         ErrorClass::Interrupted => Exit::Interrupted,
         _ => Exit::Failed,
     }
+}
+
+/// A device that a rule refuses.
+pub fn of_refusal(what: impl Into<String>, refusal: &Refusal) -> Failure {
+    Failure::new(Exit::Refused, format!("{} is refused by the rule {}", what.into(), refusal.rule()))
+        .because(refusal)
 }
 
 /// A failure of the device as a whole.

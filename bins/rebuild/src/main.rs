@@ -5,6 +5,7 @@ mod command;
 mod device;
 mod failure;
 mod network;
+mod passphrase;
 mod selection;
 mod session;
 mod stages;
@@ -47,5 +48,7 @@ fn run(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Verify(args) => command::verify::run(args, cli, console),
         Command::Publish(args) => command::publish::run(args, cli, console),
         Command::Status(args) => command::status::run(args, cli, console),
+        Command::Doctor(args) => command::doctor::run(args, cli, console),
+        Command::Device(command) => command::device::run(command, cli, console),
     }
 }

@@ -1,6 +1,6 @@
 //! `rebuild.toml`: what does not change from one command to the next.
 
-use std::fs;
+use std::{fs, net::IpAddr};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::FsError;
@@ -20,6 +20,14 @@ pub struct Config {
     pub device: Option<String>,
     /// Devices other than the supported one that a person has allowed, as `user@address`.
     pub allow_devices: Vec<String>,
+    /// Devices that a person has trusted, with the host keys that they have to present.
+    pub devices: Vec<TrustedDevice>,
+    /// Addresses that are never contacted, besides the one that is forbidden everywhere.
+    pub forbid_addresses: Vec<IpAddr>,
+    /// Fingerprints of host keys whose machines are never used.
+    pub forbid_host_keys: Vec<String>,
+    /// Directory on the device that holds `models` and its jobs; `/data/model-rebuild` where absent.
+    pub device_root: Option<String>,
     /// What artifacts are compiled for; `qcom` where absent.
     pub target: Option<Target>,
     /// Where the history of camera images is kept; `policy` where absent.
@@ -44,10 +52,25 @@ pub struct Config {
     pub python: Option<Utf8PathBuf>,
 }
 
+/// A device that a person has trusted.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrustedDevice {
+    /// As it is named on the command line.
+    pub name: String,
+    /// Fingerprints of its host keys, `SHA256:...`; none where the known hosts decide.
+    #[serde(default)]
+    pub host_keys: Vec<String>,
+}
+
 /// The keys in the order of the documentation; kept beside the struct so that a suggestion can be made.
-const KEYS: [&str; 13] = [
+const KEYS: [&str; 17] = [
     "device",
     "allow_devices",
+    "devices",
+    "forbid_addresses",
+    "forbid_host_keys",
+    "device_root",
     "target",
     "image_history_pipeline",
     "part_limit_mib",
@@ -70,7 +93,7 @@ impl Config {
     }
 
     /// Parses the text of the file at `path`.
-    fn parse(text: &str, path: &Utf8Path) -> Result<Self, WorkspaceError> {
+    pub(crate) fn parse(text: &str, path: &Utf8Path) -> Result<Self, WorkspaceError> {
         let refused = |why: String| WorkspaceError::Config { path: path.to_owned(), why };
         let table: toml::Table = text.parse().map_err(|error: toml::de::Error| refused(error.to_string()))?;
         if let Some(key) = table.keys().find(|key| !KEYS.contains(&key.as_str())) {

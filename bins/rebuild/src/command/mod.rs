@@ -1,6 +1,8 @@
 //! The subcommands: one file each, with its arguments and what it does.
 
 pub mod compile;
+pub mod device;
+pub mod doctor;
 pub mod extract;
 pub mod init;
 pub mod manifest;
