@@ -107,6 +107,9 @@ pub struct FetchArgs {
     /// The public key (minisign, base64) that the part list must be signed by
     #[arg(long, value_name = "KEY")]
     pub public_key: Option<String>,
+    /// The target that the artifact must be compiled for [default: not compared]
+    #[arg(long)]
+    pub target: Option<Target>,
     /// Files, or ranges of a file, that are fetched at a time
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub connections: usize,

@@ -44,6 +44,14 @@ pub enum FetchError {
         /// What to do.
         hint: &'static str,
     },
+    /// The whole file is the published one, and it must not be used.
+    #[error("{name} came as it was published and is not fit for use: {why}; what was there stays")]
+    Unfit {
+        /// The artifact's file name.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The checksum beside the parts is none.
     #[error(
         "{url} is no checksum of {name}; the host is being changed or damaged: try again, or another host"
@@ -129,6 +137,7 @@ impl FetchError {
             | Self::Signature { .. }
             | Self::Key { .. }
             | Self::NotListed { .. }
+            | Self::Unfit { .. }
             | Self::Destination { .. } => None,
         }
     }

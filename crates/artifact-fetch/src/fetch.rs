@@ -27,6 +27,8 @@ pub struct FetchContext<'a> {
     pub progress: &'a dyn Progress,
     /// Set to stop; what is complete stays for the next run.
     pub stop: &'a AtomicBool,
+    /// Looks at the whole, verified file before it gets its name; `Err` says why it must not be used.
+    pub accept: &'a (dyn Fn(&Utf8Path) -> Result<(), String> + Sync),
 }
 
 /// What to fetch.
@@ -88,12 +90,19 @@ pub fn fetch(context: &FetchContext<'_>, wanted: &Wanted<'_>, to: &Utf8Path) -> 
     let staging = Staging::open(to, wanted.name)?;
     let fetched = match wanted.listed {
         Some(listed) if !listed.parts.is_empty() => {
-            let written = fetch_listed_parts(context, wanted.bases, listed, &staging, &path)?;
+            let written = fetch_listed_parts(context, wanted.bases, listed, &staging)?;
             let form = Form::Parts(listed.parts.len());
             Fetched { path, size: written.size, sha256: written.sha256, form, verified: true }
         }
         _ => by_name(context, wanted, expected, &staging, to)?,
     };
+    let staged = staging.path(wanted.name);
+    if let Err(why) = (context.accept)(&staged) {
+        // Its bytes are the published ones: another try from what is staged would end here again.
+        staging.remove(|_| true)?;
+        return Err(FetchError::Unfit { name: wanted.name.to_owned(), why });
+    }
+    staging.place(wanted.name, to)?;
     staging.close()?;
     Ok(fetched)
 }
@@ -128,7 +137,6 @@ fn by_name(
     let path = to.join(wanted.name);
     match fetch_whole(context, wanted.name, &urls, expected, staging) {
         Ok((size, sha256)) => {
-            staging.place(wanted.name, to)?;
             return Ok(Fetched {
                 path,
                 size,
@@ -140,7 +148,7 @@ fn by_name(
         Err(error) if error.is_gone() && wanted.listed.is_none() => {}
         Err(error) => return Err(error),
     }
-    let Some((written, count)) = fetch_probed_parts(context, wanted, expected, staging, &path)? else {
+    let Some((written, count)) = fetch_probed_parts(context, wanted, expected, staging)? else {
         let tried = urls.iter().map(ToString::to_string).collect();
         return Err(FetchError::Absent { name: wanted.name.to_owned(), tried });
     };

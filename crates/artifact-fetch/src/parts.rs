@@ -9,7 +9,6 @@ use std::{
 };
 
 use artifact_parts::{KnownParts, ListedArtifact, Part, PartsError, checksum_name, join, parse_checksum};
-use camino::Utf8Path;
 use durable_fs::{Expected, NoProgress, Written, hash_file};
 use model_catalog::{MAX_PARTS, PartName, Sha256Digest};
 use verified_download::{Download, HttpErrorClass, HttpUrl, Origin};
@@ -19,13 +18,12 @@ use crate::{FetchContext, FetchError, Wanted, fetch::refuse_foreign, list::read,
 /// A checksum file holds a digest and a name.
 const LONGEST_CHECKSUM: u64 = 4096;
 
-/// Fetches the parts of a listed artifact, each checked on its own, and joins them.
+/// Fetches the parts of a listed artifact, each checked on its own, and joins them in the staging directory.
 pub(crate) fn fetch_listed_parts(
     context: &FetchContext<'_>,
     bases: &[HttpUrl],
     listed: &ListedArtifact,
     staging: &Staging,
-    destination: &Utf8Path,
 ) -> Result<Written, FetchError> {
     // Parts of another build may be left from an earlier run.
     staging.remove(|name| PartName::parse(name).is_some_and(|part| part.number() >= listed.parts.len()))?;
@@ -40,7 +38,7 @@ pub(crate) fn fetch_listed_parts(
         fetch_part(context, bases, &part.name, Expected::exactly(part.size, sha256), staging).map(|_| true)
     })?;
     let whole = Expected::exactly(listed.size, listed.sha256);
-    join_staged(staging, &listed.filename, destination, whole, Some(&listed.parts))
+    join_staged(staging, &listed.filename, whole, Some(&listed.parts))
 }
 
 /// Fetches parts by their names until one is missing, and joins them. `None` where no host has a checksum of the name.
@@ -49,7 +47,6 @@ pub(crate) fn fetch_probed_parts(
     wanted: &Wanted<'_>,
     expected: Expected,
     staging: &Staging,
-    destination: &Utf8Path,
 ) -> Result<Option<(Written, usize)>, FetchError> {
     let Some((digest, first)) = find_checksum(context, wanted)? else { return Ok(None) };
     // The host with the checksum has the parts of the same build; the others may help out.
@@ -82,7 +79,7 @@ pub(crate) fn fetch_probed_parts(
     let count = end.into_inner();
     staging.remove(|name| PartName::parse(name).is_some_and(|part| part.number() >= count))?;
     let whole = Expected { size: expected.size, sha256: expected.sha256.or(Some(digest)) };
-    let written = join_staged(staging, wanted.name, destination, whole, None)?;
+    let written = join_staged(staging, wanted.name, whole, None)?;
     Ok(Some((written, count)))
 }
 
@@ -142,12 +139,11 @@ fn fetch_part(
 fn join_staged(
     staging: &Staging,
     name: &str,
-    destination: &Utf8Path,
     whole: Expected,
     parts: Option<&[Part]>,
 ) -> Result<Written, FetchError> {
     let known = KnownParts { whole, parts, without_checksum: true };
-    let joined = join(staging.dir(), name, destination, known, &NoProgress);
+    let joined = join(staging.dir(), name, &staging.path(name), known, &NoProgress);
     if matches!(
         joined,
         Err(PartsError::WholeDigest { .. } | PartsError::PartSize { .. } | PartsError::Surplus { .. })

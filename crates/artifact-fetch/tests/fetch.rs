@@ -45,7 +45,13 @@ impl<'a> Fetch<'a> {
         stop: &AtomicBool,
         progress: &dyn Progress,
     ) -> Result<Fetched, FetchError> {
-        let context = FetchContext { client: &self.client, connections: self.connections, progress, stop };
+        let context = FetchContext {
+            client: &self.client,
+            connections: self.connections,
+            progress,
+            stop,
+            accept: &|_| Ok(()),
+        };
         let wanted = Wanted {
             name: NAME,
             urls: &[],
@@ -72,6 +78,40 @@ fn a_whole_file_is_fetched_by_name() {
     let fetched = Fetch::from(&[&host.base]).run(&place).unwrap();
     assert_eq!((fetched.form, fetched.verified, fetched.size), (Form::Whole, false, 300_000));
     good(&place, &content);
+}
+
+#[test]
+fn what_must_not_be_used_gets_no_name_and_leaves_what_was_there() {
+    for in_parts in [false, true] {
+        let place = Place::new();
+        let content = bytes(300_000);
+        if in_parts {
+            place.serve_parts(&content, 100_000);
+        } else {
+            place.serve(NAME, &content);
+        }
+        let host = FaultHost::serve(&place.served(), |_, _| None);
+        write_atomic(place.target(), b"older").unwrap();
+        let (client, stop) = (client(), AtomicBool::new(false));
+        let refuse = |staged: &camino::Utf8Path| {
+            assert_eq!(fs::read(staged).unwrap(), content, "it is looked at when it is whole");
+            Err("made for another device".to_owned())
+        };
+        let context = FetchContext {
+            client: &client,
+            connections: 2,
+            progress: &NoProgress,
+            stop: &stop,
+            accept: &refuse,
+        };
+        let bases = [HttpUrl::parse(&host.base).unwrap()];
+        let wanted =
+            Wanted { name: NAME, urls: &[], bases: &bases, listed: None, expected: Expected::default() };
+        let error = fetch(&context, &wanted, &place.to()).unwrap_err();
+        assert!(matches!(&error, FetchError::Unfit { name, .. } if name == NAME), "{error}");
+        assert!(error.to_string().contains("made for another device"));
+        assert_eq!(fs::read(place.target()).unwrap(), b"older");
+    }
 }
 
 #[test]
@@ -110,7 +150,13 @@ fn a_signed_list_is_verified_and_an_unsigned_one_refused_where_a_key_is_configur
     let host = FaultHost::serve(&place.served(), |_, _| None);
     let bases = [HttpUrl::parse(&host.base).unwrap()];
     let (client, stop) = (client(), AtomicBool::new(false));
-    let context = FetchContext { client: &client, connections: 1, progress: &NoProgress, stop: &stop };
+    let context = FetchContext {
+        client: &client,
+        connections: 1,
+        progress: &NoProgress,
+        stop: &stop,
+        accept: &|_| Ok(()),
+    };
     let list = |key: Option<&str>| fetch_list(&context, &bases, v23, key);
     assert_eq!(list(None).unwrap().unwrap().artifacts.len(), 1);
 

@@ -23,7 +23,13 @@ const WORK: &str = "ARTIFACT_FETCH_TEST_WORK";
 
 fn fetch_here(base: &str, to: &Utf8Path) {
     let (client, stop) = (client(), AtomicBool::new(false));
-    let context = FetchContext { client: &client, connections: 3, progress: &NoProgress, stop: &stop };
+    let context = FetchContext {
+        client: &client,
+        connections: 3,
+        progress: &NoProgress,
+        stop: &stop,
+        accept: &|_| Ok(()),
+    };
     let bases = [HttpUrl::parse(base).unwrap()];
     let wanted = Wanted { name: NAME, urls: &[], bases: &bases, listed: None, expected: Expected::default() };
     fetch(&context, &wanted, to).unwrap();

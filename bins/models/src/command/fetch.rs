@@ -1,10 +1,11 @@
 //! `models fetch URL|ID`: an artifact from resource hosts.
 
 use artifact_fetch::{FetchContext, FetchError, Wanted, fetch, fetch_list};
+use artifact_pickle::{Expectations, FileKind, InspectOptions, verify};
 use camino::Utf8Path;
 use console_report::{Console, Exit, Failure, interrupt_flag, size_text};
 use durable_fs::{Expected, Progress};
-use model_catalog::{ArtifactName, ModelId};
+use model_catalog::{ArtifactName, ModelId, Target};
 use verified_download::{HttpClient, HttpErrorClass, HttpOptions, HttpUrl};
 
 use crate::arguments::FetchArgs;
@@ -18,9 +19,15 @@ pub fn run(args: &FetchArgs, console: &Console) -> Result<(), Failure> {
         .map_err(|error| Failure::new(Exit::Environment, "cannot listen for Ctrl-C").because(&error))?;
     let client = HttpClient::new(HttpOptions::default())
         .map_err(|error| Failure::new(Exit::Environment, "nothing can be fetched").because(&error))?;
-    let context =
-        FetchContext { client: &client, connections: args.connections, progress: console, stop: &stop };
     let place = Place::of(args)?;
+    let accept = |staged: &Utf8Path| fitness(staged, &place.name, args.target);
+    let context = FetchContext {
+        client: &client,
+        connections: args.connections,
+        progress: console,
+        stop: &stop,
+        accept: &accept,
+    };
     let what = format!("{} was not fetched", place.name);
     let failed = |error: FetchError| of_fetch(&what, &error);
     let list = match &place.id {
@@ -50,6 +57,17 @@ pub fn run(args: &FetchArgs, console: &Console) -> Result<(), Failure> {
         format!("{}  {}  {}{vouched}", fetched.path, size_text(fetched.size), fetched.sha256)
     });
     Ok(())
+}
+
+/// Reads a fetched artifact as data; what is no pickle by its name is not judged.
+fn fitness(staged: &Utf8Path, name: &str, target: Option<Target>) -> Result<(), String> {
+    if Utf8Path::new(name).extension() != Some("pkl") {
+        return Ok(());
+    }
+    let kind = matches!(ArtifactName::parse(name), Some(Ok(_))).then_some(FileKind::Driving);
+    let expected = Expectations { target, kind, ..Expectations::default() };
+    let verdict = verify(staged, &InspectOptions::default(), &expected).map_err(|error| error.to_string())?;
+    verdict.errors().next().map_or(Ok(()), |finding| Err(finding.to_string()))
 }
 
 /// Where to look for what.
