@@ -161,6 +161,64 @@ fn an_interrupted_compile_leaves_nothing() {
 }
 
 #[test]
+fn a_killed_compile_ends_its_driver_and_the_next_one_succeeds() {
+    let test = "a_killed_compile_ends_its_driver_and_the_next_one_succeeds";
+    let Some(python) = python(test) else { return };
+    let bench = Bench::new();
+    bench.stage(&python, "supercombo", "a_driving_supercombo.onnx", &[]);
+    let mut child = bench.models().arg("--a").stderr(Stdio::null()).spawn().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !driver_runs_beside(&bench, child.id()) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while driver_runs(&bench) {
+        assert!(Instant::now() < deadline, "the driver outlives the command that was killed");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(!bench.outputs().iter().any(|name| name.ends_with(".pkl")), "{:?}", bench.outputs());
+    run(bench.models().arg("--a"), 0);
+    assert_eq!(bench.outputs(), ["a_build.json", "a_driving_tinygrad.pkl"]);
+}
+
+/// Whether a process of this bench other than `own` runs.
+fn driver_runs_beside(bench: &Bench, own: u32) -> bool {
+    let output = Command::new("ps").args(["-eo", "pid=,args="]).output().unwrap();
+    let own = own.to_string();
+    String::from_utf8_lossy(&output.stdout).lines().any(|line| {
+        line.contains(bench.dir.to_str().unwrap()) && line.split_whitespace().next() != Some(own.as_str())
+    })
+}
+
+/// A full and a read-only output directory: file systems of their own, mounted where only the command sees them.
+#[test]
+fn an_output_directory_that_takes_nothing_ends_with_five() {
+    let test = "an_output_directory_that_takes_nothing_ends_with_five";
+    let Some(python) = python(test) else { return };
+    let may_mount = Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "tmpfs", "/mnt"]).output();
+    if !may_mount.is_ok_and(|tried| tried.status.success()) {
+        println!("skipped: {test}: this system lets nobody mount in a namespace of their own");
+        return;
+    }
+    let bench = Bench::new();
+    bench.stage(&python, "supercombo", "a_driving_supercombo.onnx", &[]);
+    fs::create_dir(bench.output()).unwrap();
+    for (options, word) in [("size=1m", "No space left"), ("size=8m,ro", "ead-only")] {
+        let script = "mount -t tmpfs -o \"$1\" tmpfs \"$2\"; out=\"$2\"; shift 2; \"$@\"; code=$?; ls \"$out\" >&2; exit $code";
+        let mut command = Command::new("unshare");
+        command.args(["-rm", "sh", "-c", script, "sh", options]).arg(bench.output());
+        let mut models = bench.models();
+        models.arg("--a");
+        command.arg(models.get_program()).args(models.get_args());
+        let (_, stderr) = run(&mut command, 5);
+        assert!(stderr.contains(word) && stderr.contains("/out"), "{options}: {stderr}");
+        assert!(!stderr.lines().any(|line| line.ends_with(".pkl")), "{options}: {stderr}");
+    }
+}
+
+#[test]
 fn a_job_is_answered_by_its_result_file() {
     let Some(python) = python("a_job_is_answered_by_its_result_file") else { return };
     let bench = Bench::new();

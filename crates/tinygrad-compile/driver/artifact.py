@@ -76,6 +76,7 @@ def _write_plain(out: BinaryIO, chunks: Iterable[Chunk], sources: list[BufferSou
         size = struct.pack("<BI", ord("B"), data.nbytes) if data.nbytes < 1 << 31 else struct.pack("<BQ", 0x8E, data.nbytes)
         out.write(IN_BAND_BUFFER + size)
         out.write(data)
+        del data  # before the next is copied, so that two are never held
         out.write(b"\x85R")
     out.write(b".")
 
@@ -89,6 +90,7 @@ def _write_out_of_band(out: BinaryIO, chunks: list[Chunk], sources: list[BufferS
         data = sources[number]()
         out.write(struct.pack("<q", data.nbytes))
         out.write(data)
+        del data
 
 
 def write_chunks(path: str, chunks: list[Chunk], sources: list[BufferSource], out_of_band: bool) -> int:
@@ -96,9 +98,11 @@ def write_chunks(path: str, chunks: list[Chunk], sources: list[BufferSource], ou
     try:
         with open(path, "wb") as out:
             (_write_out_of_band if out_of_band else _write_plain)(out, chunks, sources)
-    except BaseException:
+    except BaseException as error:
         if os.path.isfile(path):
             os.unlink(path)
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = path  # a failed write names no file of its own
         raise
     return os.path.getsize(path)
 
@@ -112,12 +116,23 @@ def write_jit(path: str, pickled: Pickled) -> int:
     return write_chunks(path, list(pickled.section.chunks), pickled.buffers, out_of_band=False)
 
 
-def _buffers(source: BinaryIO) -> Iterator[bytearray]:
-    while header := source.read(8):
+class _Buffers:
+    """The buffers behind the opcodes, read as they are asked for. A generator would hold on to each until the next."""
+
+    def __init__(self, source: BinaryIO) -> None:
+        self.source = source
+
+    def __iter__(self) -> Iterator[bytearray]:
+        return self
+
+    def __next__(self) -> bytearray:
+        header = self.source.read(8)
+        if not header:
+            raise StopIteration
         data = bytearray(struct.unpack("<q", header)[0])
-        if source.readinto(data) != len(data):  # type: ignore[attr-defined]
+        if self.source.readinto(data) != len(data):  # type: ignore[attr-defined]
             raise EOFError("the file ends inside a buffer")
-        yield data
+        return data
 
 
 def load_pickle(path: str, out_of_band: bool = False) -> Any:
@@ -127,7 +142,7 @@ def load_pickle(path: str, out_of_band: bool = False) -> Any:
             if not out_of_band:
                 return pickle.load(source)
             (length,) = struct.unpack("<q", source.read(8))
-            return pickle.loads(source.read(length), buffers=_buffers(source))
+            return pickle.loads(source.read(length), buffers=_Buffers(source))
     except (MemoryError, KeyboardInterrupt):
         raise
     except Exception as error:

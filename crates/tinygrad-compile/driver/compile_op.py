@@ -13,6 +13,7 @@ from cameras import camera_name, handle_capture, provide_warps, taken
 from capture import capture, devices, number_buffers_from, programs
 from events import Events
 from isolate import Crew, Handler, Unit, open_device, parallel_jobs, run_all
+from memory import peak_growth
 from policies import OnnxModel, PolicyBody, check_policies, check_sources, make_run_policy
 from proof import Proven, hand_over
 from queues import Layout, derive_frame_skip
@@ -56,7 +57,8 @@ def handle_policy(raw: dict[str, Any], events: Events) -> dict[str, Any]:
     warps = taken(request, layout, raw["warp_directory"])
     with events.stage("write") as detail:
         values = artifact.head(request, layout.frame_skip, jit)
-        size = artifact.write(request.artifact, values, {c: e.pickled for c, e in warps.items()}, request.out_of_band)
+        with peak_growth(detail):
+            size = artifact.write(request.artifact, values, {c: e.pickled for c, e in warps.items()}, request.out_of_band)
         hand_over(request.handover, [*(e.proven for e in warps.values()), proven])
         detail["size"] = size
     facts = {camera_name(c): e.facts for c, e in warps.items()}

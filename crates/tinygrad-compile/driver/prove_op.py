@@ -8,6 +8,7 @@ import artifact
 from calls import Inputs
 from cameras import camera_name
 from events import DriverError, Events
+from memory import peak_growth
 from proof import check_depends_on_input, handed_over, outputs_of, prove_loaded
 from queues import Layout
 from request import Camera, ProveRequest
@@ -33,7 +34,8 @@ def jits_of(loaded: dict[str, Any], cameras: tuple[Camera, ...]) -> dict[str, tu
 
 def run(request: ProveRequest, events: Events) -> dict[str, Any]:
     with events.stage("load") as detail:
-        loaded = artifact.load(request.artifact, request.out_of_band)
+        with peak_growth(detail):
+            loaded = artifact.load(request.artifact, request.out_of_band)
         detail["keys"] = [str(k) for k in loaded]
     jits = jits_of(loaded, request.cameras)
     wanted = request.only or tuple(jits)
