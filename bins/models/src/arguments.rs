@@ -5,6 +5,7 @@ use camino::Utf8PathBuf;
 use clap::{Args, Parser, ValueEnum};
 use console_report::{Exit, Failure};
 use model_catalog::{BehaviorVersion, ImageHistoryPipeline, InputFormat, ManifestVersion, ModelId, Target};
+use model_store::ParamStore;
 use tinygrad_compile::{WARP_CACHE_MIB, staged::FormatChoice, toolchain::ToolchainChoice};
 
 use crate::command::{diff::DiffArgs, inspect::InspectArgs, verify::VerifyArgs};
@@ -80,6 +81,10 @@ pub enum Subcommand {
     About,
     /// Serve a host that has logged in to this device (used by `rebuild`)
     Serve,
+    /// Put back the model selection that a killed verification left changed
+    RestoreSelection(RestoreSelectionArgs),
+    /// Show that the built-in model runs where the selected one cannot: missing, corrupt, no GPU, hanging
+    Rehearse(RehearseArgs),
 }
 
 /// `models job`.
@@ -87,6 +92,33 @@ pub enum Subcommand {
 pub struct JobArgs {
     /// The job's directory, with request.json in it
     pub dir: Utf8PathBuf,
+}
+
+/// `models restore-selection`.
+#[derive(Debug, Args)]
+pub struct RestoreSelectionArgs {
+    /// Directory of the parameters
+    #[arg(long, value_name = "DIR", default_value = ParamStore::DIR)]
+    pub params_dir: Utf8PathBuf,
+    /// Directory of the volatile parameters
+    #[arg(long, value_name = "DIR", default_value = ParamStore::VOLATILE_DIR)]
+    pub volatile_dir: Utf8PathBuf,
+    /// Wait until standard input ends, as it does when the process at its other end is gone
+    #[arg(long)]
+    pub when_input_ends: bool,
+}
+
+/// `models rehearse`.
+#[derive(Debug, Args)]
+pub struct RehearseArgs {
+    /// The artifact that plays the selected model
+    pub artifact: Utf8PathBuf,
+    /// The artifact that comes with the system
+    #[arg(long, value_name = "FILE", default_value = model_store::BUILT_IN_FILE)]
+    pub built_in: Utf8PathBuf,
+    /// The longest that a load may take, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    pub load_limit: u64,
 }
 
 /// `models fetch`.

@@ -4,17 +4,19 @@ use camino::Utf8Path;
 use console_report::{Console, Exit, Failure};
 use tinygrad_compile::{
     QCOM_DEVICE,
-    job::{JobEnvironment, JobStatus, run_job},
+    job::{JobEnvironment, JobStatus, RuntimeHook, run_job},
 };
 
 use crate::{
     arguments::{CompileArgs, JobArgs},
+    command::restore_selection,
     failure::of_compile,
     machine,
 };
 
 /// Does the job; its result file says how it went, and the exit code agrees with it.
 pub fn run(args: &JobArgs, machine_args: &CompileArgs, console: &Console) -> Result<(), Failure> {
+    restore_selection::at_start(console);
     let environment = JobEnvironment {
         python: machine::python_choices(machine_args),
         root: machine::root(machine_args),
@@ -23,6 +25,8 @@ pub fn run(args: &JobArgs, machine_args: &CompileArgs, console: &Console) -> Res
         quiet_limit: machine::quiet_limit(machine_args),
         qcom_device: Utf8Path::new(QCOM_DEVICE).to_owned(),
         program_sha256: machine::program_digest(),
+        runtime: machine::this_program()
+            .map(|program| RuntimeHook { run: model_store::runtime::run, program }),
     };
     let cancel = machine::interrupts()?;
     let result = run_job(&args.dir, &environment, &cancel)

@@ -13,6 +13,8 @@ pub mod join;
 mod judged;
 pub mod list;
 mod parts;
+pub mod rehearse;
+pub mod restore_selection;
 pub mod serve;
 mod setting;
 pub mod split;

@@ -1,10 +1,10 @@
 //! `models serve`: the device's side of a host's connection, over standard input and output.
 
 use camino::Utf8PathBuf;
-use console_report::{Exit, Failure};
+use console_report::{Console, Exit, Failure};
 use remote_compile::serve::{ServeOptions, serve};
 
-use crate::{arguments::CompileArgs, machine};
+use crate::{arguments::CompileArgs, command::restore_selection, machine};
 
 /// Directory of jobs, beside this program.
 const JOBS: &str = "jobs";
@@ -12,7 +12,8 @@ const JOBS: &str = "jobs";
 const PARAMS: [&str; 2] = ["/data/params/d", "/dev/shm/params/d"];
 
 /// Serves until the host ends the connection.
-pub fn run(args: &CompileArgs) -> Result<(), Failure> {
+pub fn run(args: &CompileArgs, console: &Console) -> Result<(), Failure> {
+    restore_selection::at_start(console);
     let failure = || Failure::new(Exit::Environment, "this device does not serve");
     let models =
         machine::this_program().ok_or_else(|| failure().why("the name of this program is not known"))?;

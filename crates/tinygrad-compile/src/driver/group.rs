@@ -16,7 +16,7 @@ const POLL: Duration = Duration::from_millis(4);
 
 /// A running child and the group that it leads.
 #[derive(Debug)]
-pub(crate) struct ProcessGroup {
+pub struct ProcessGroup {
     child: Child,
     leader: Pid,
     ended: bool,
@@ -27,18 +27,28 @@ impl ProcessGroup {
     /// all that the child started.
     ///
     /// With `cpu` the child and its threads run on that CPU alone, where it exists.
-    pub(crate) fn start(command: &mut Command, cpu: Option<usize>) -> io::Result<Self> {
+    ///
+    /// # Errors
+    /// [`io::Error`] where it does not start.
+    pub fn start(command: &mut Command, cpu: Option<usize>) -> io::Result<Self> {
         let child = on_cpu(cpu, || command.process_group(0).spawn())?;
         let leader = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let leader = leader.ok_or_else(|| io::Error::other("the system gave an impossible process ID"))?;
         Ok(Self { child, leader, ended: false })
     }
 
-    pub(crate) fn take_stdout(&mut self) -> Option<ChildStdout> {
+    /// Process ID of the leader, and of the group.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The child's standard output, where it was piped and not taken before.
+    pub fn take_stdout(&mut self) -> Option<ChildStdout> {
         self.child.stdout.take()
     }
 
-    pub(crate) fn take_stdin(&mut self) -> Option<ChildStdin> {
+    /// The child's standard input, where it was piped and not taken before.
+    pub fn take_stdin(&mut self) -> Option<ChildStdin> {
         self.child.stdin.take()
     }
 
@@ -50,7 +60,10 @@ impl ProcessGroup {
     }
 
     /// Waits until the leader has exited or `deadline` has passed.
-    pub(crate) fn wait_until(&self, deadline: Instant) -> io::Result<bool> {
+    ///
+    /// # Errors
+    /// [`io::Error`] where the system does not say.
+    pub fn wait_until(&self, deadline: Instant) -> io::Result<bool> {
         loop {
             if self.has_exited()? {
                 return Ok(true);
@@ -63,7 +76,10 @@ impl ProcessGroup {
     }
 
     /// Ends what is left of the group and reaps the leader: with SIGTERM first where the leader still runs.
-    pub(crate) fn end(&mut self) -> io::Result<ExitStatus> {
+    ///
+    /// # Errors
+    /// [`io::Error`] where its status cannot be had.
+    pub fn end(&mut self) -> io::Result<ExitStatus> {
         if !self.has_exited()? {
             let _ = kill_process_group(self.leader, Signal::TERM);
             self.wait_until(Instant::now() + GRACE)?;

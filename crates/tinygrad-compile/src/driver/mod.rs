@@ -14,6 +14,7 @@ use durable_fs::FsError;
 use serde_json::Value;
 
 pub use event::{DriverEvent, FailureKind, ModelFailure, ModelOutcome, PROTOCOL, StageState};
+pub use group::ProcessGroup;
 pub(crate) use process::Program;
 pub use process::{Driver, QUIET_LIMIT};
 pub use python::{DEVICE_PYTHON, PythonChoices};

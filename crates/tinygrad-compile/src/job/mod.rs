@@ -5,11 +5,16 @@
 //! The result file is authoritative: a runner that was killed leaves none, and one that lost its terminal still leaves one.
 
 mod run;
+mod runtime;
 #[cfg(test)]
 mod tests;
 mod types;
 
 pub use run::{JobEnvironment, run_job};
+pub use runtime::{
+    RuntimeFinding, RuntimeHook, RuntimeJob, RuntimeProcess, RuntimeResult, RuntimeRunner, RuntimeSite,
+    ServiceFacts,
+};
 pub use types::{
     CompileJob, DmJob, JobError, JobKind, JobProcess, JobRequest, JobResult, JobSource, JobStatus, PROTOCOL,
     RunJob,

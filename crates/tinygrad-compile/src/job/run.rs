@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::{
     CompileJob, DmJob, EVENTS_FILE, INPUT_DIR, JobError, JobKind, JobProcess, JobRequest, JobResult,
     JobStatus, LOCK_FILE, LOG_FILE, OUTPUT_DIR, PID_FILE, PROTOCOL, REQUEST_FILE, RESULT_FILE, RunJob,
+    RuntimeHook, RuntimeJob, RuntimeSite,
 };
 use crate::{
     Cache, CompileError, CompileEvent, CompilePlan, DmPlan, Environment, FaultClass, PlanOptions, Workshop,
@@ -25,6 +26,9 @@ use crate::{
     scratch::Scratch,
     staged::{SourceSet, StagedFile},
 };
+
+/// Kind of the error of a cancelled job.
+const CANCELLED: &str = "cancelled";
 
 /// What the runner's machine has; filled in by the binary.
 #[derive(Debug, Clone)]
@@ -43,6 +47,8 @@ pub struct JobEnvironment {
     pub qcom_device: Utf8PathBuf,
     /// SHA-256 of the running program.
     pub program_sha256: Option<Sha256Digest>,
+    /// What can do runtime jobs, where the binary brings it along.
+    pub runtime: Option<RuntimeHook>,
 }
 
 impl Default for JobEnvironment {
@@ -55,6 +61,7 @@ impl Default for JobEnvironment {
             quiet_limit: QUIET_LIMIT,
             qcom_device: QCOM_DEVICE.into(),
             program_sha256: None,
+            runtime: None,
         }
     }
 }
@@ -84,6 +91,7 @@ pub fn run_job(
                 JobKind::Compile(job) => runner.compile(job, &mut events),
                 JobKind::Dm(job) => runner.dm(job, &mut events),
                 JobKind::Run(job) => runner.run(job, &mut events),
+                JobKind::Runtime(job) => Ok(runner.runtime(job, &mut events)),
             };
             (request.kind.as_str(), outcome)
         }
@@ -220,5 +228,37 @@ impl Runner<'_> {
         let run =
             serde_json::from_value(result).map_err(|source| DriverError::Result { op: "run", source })?;
         Ok(JobResult { run: Some(run), ..JobResult::new("run", JobStatus::Ok) })
+    }
+
+    fn runtime(&self, job: &RuntimeJob, events: &mut Events) -> JobResult {
+        let environment = self.environment;
+        let done = match &environment.runtime {
+            Some(hook) => {
+                let mut choices = environment.python.clone();
+                choices.explicit = job.python.clone().or(choices.explicit);
+                let site = RuntimeSite {
+                    dir: self.dir,
+                    log: self.dir.join(LOG_FILE),
+                    python: choices.resolve(Utf8Path::new(DEVICE_PYTHON)),
+                    variables: &environment.variables,
+                    program: &hook.program,
+                };
+                (hook.run)(job, &site, self.cancel, &mut |event| events.write(event))
+            }
+            None => Err(JobError {
+                kind: "unsupported".to_owned(),
+                message: "this program does not do runtime jobs".to_owned(),
+                hint: Some("bring the device's `models` up to date".to_owned()),
+                environment: true,
+            }),
+        };
+        match done {
+            Ok(result) => JobResult { runtime: Some(result), ..JobResult::new("runtime", JobStatus::Ok) },
+            Err(error) => {
+                let cancelled = error.kind == CANCELLED;
+                let status = if cancelled { JobStatus::Cancelled } else { JobStatus::Failed };
+                JobResult { error: Some(error), ..JobResult::new("runtime", status) }
+            }
+        }
     }
 }

@@ -7,6 +7,7 @@ use model_catalog::{
 };
 use serde::{Deserialize, Serialize};
 
+use super::{RuntimeJob, RuntimeResult};
 use crate::{BuildRecord, CompileError, DmBuildRecord, FileRecord, driver::request::RunResult};
 
 /// Version of the job files.
@@ -39,6 +40,8 @@ pub enum JobKind {
     Dm(DmJob),
     /// An artifact over synthetic frames.
     Run(RunJob),
+    /// The device's own runtime with a selected model.
+    Runtime(RuntimeJob),
 }
 
 impl JobKind {
@@ -48,6 +51,7 @@ impl JobKind {
             Self::Compile(_) => "compile",
             Self::Dm(_) => "dm",
             Self::Run(_) => "run",
+            Self::Runtime(_) => "runtime",
         }
     }
 }
@@ -213,6 +217,9 @@ pub struct JobResult {
     /// What a run job found; files are relative to the job's output directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run: Option<RunResult>,
+    /// What a runtime job found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<RuntimeResult>,
 }
 
 impl JobResult {
@@ -227,6 +234,7 @@ impl JobResult {
             files: Vec::new(),
             dm_build: None,
             run: None,
+            runtime: None,
         }
     }
 }
