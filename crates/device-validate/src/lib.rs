@@ -7,6 +7,7 @@
 //! that were cut off, state that is ignored, a camera warp of another camera, and a judge that passes what it did not see;
 //! so a check that could not be made is a verdict, too.
 
+pub mod checklist;
 pub mod decode;
 mod error;
 mod fetch;
@@ -15,6 +16,7 @@ mod known;
 mod record;
 mod recording;
 mod run;
+pub mod runtime;
 mod validate;
 mod verdict;
 mod warp;

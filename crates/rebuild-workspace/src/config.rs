@@ -50,6 +50,36 @@ pub struct Config {
     pub models: Option<Utf8PathBuf>,
     /// The Python of the local device, with tinygrad and numpy.
     pub python: Option<Utf8PathBuf>,
+    /// How the device's own runtime is verified.
+    pub runtime: RuntimeConfig,
+}
+
+/// Where the runtime's parts are on a device and how its programs are started; every key is optional.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct RuntimeConfig {
+    /// The StarPilot tree; `/data/openpilot` where absent.
+    pub root: Option<Utf8PathBuf>,
+    /// The model store; `/data/models` where absent.
+    pub store: Option<Utf8PathBuf>,
+    /// Directory of the parameters; `/data/params/d` where absent.
+    pub params: Option<Utf8PathBuf>,
+    /// Directory of the volatile parameters; `/dev/shm/params/d` where absent.
+    pub volatile_params: Option<Utf8PathBuf>,
+    /// The interpreter; the device's own where absent.
+    pub python: Option<Utf8PathBuf>,
+    /// The programs that are started, in this order; camera, model and driver monitoring where absent.
+    pub programs: Vec<RuntimeProgram>,
+}
+
+/// A program of the runtime.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RuntimeProgram {
+    /// Its name in messages.
+    pub name: String,
+    /// Program and arguments, run in the tree; `{python}` stands for the interpreter.
+    pub command: Vec<String>,
 }
 
 /// A device that a person has trusted.
@@ -64,7 +94,7 @@ pub struct TrustedDevice {
 }
 
 /// The keys in the order of the documentation; kept beside the struct so that a suggestion can be made.
-const KEYS: [&str; 17] = [
+const KEYS: [&str; 18] = [
     "device",
     "allow_devices",
     "devices",
@@ -82,6 +112,7 @@ const KEYS: [&str; 17] = [
     "base_manifest",
     "models",
     "python",
+    "runtime",
 ];
 
 impl Config {

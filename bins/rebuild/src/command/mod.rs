@@ -1,5 +1,6 @@
 //! The subcommands: one file each, with its arguments and what it does.
 
+pub mod checklist;
 pub mod compile;
 pub mod device;
 pub mod doctor;
@@ -14,3 +15,4 @@ pub mod sources;
 pub mod status;
 pub mod validate;
 pub mod verify;
+pub mod verify_runtime;

@@ -9,11 +9,16 @@ use model_manifest::{GateOptions, GateReport, verify_workspace};
 
 use crate::{
     cli::{CatalogArgs, Cli},
+    command::{
+        checklist::{self, ChecklistArgs},
+        verify_runtime::{self, RuntimeArgs},
+    },
     failure::{of_manifest_work, of_parts},
     session::Session,
 };
 
-/// Checks the workspace as a whole before a release: completeness, digests, parts, inspection, validation.
+/// Checks the workspace as a whole before a release: completeness, digests, parts, inspection, validation. With --runtime
+/// models drive on the device's own runtime; with --checklist a person answers what no program can see.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
     /// Source maps.
@@ -25,9 +30,25 @@ pub struct VerifyArgs {
     /// Do not ask for the driver-monitoring set.
     #[arg(long)]
     without_dm: bool,
+    /// Let representative models drive on the device's own runtime instead.
+    #[arg(long, conflicts_with_all = ["checklist", "without_dm"])]
+    runtime: bool,
+    /// Go through the checks that a person makes instead.
+    #[arg(long, conflicts_with = "without_dm")]
+    checklist: bool,
+    #[command(flatten)]
+    runtime_args: RuntimeArgs,
+    #[command(flatten)]
+    checklist_args: ChecklistArgs,
 }
 
 pub fn run(args: &VerifyArgs, cli: &Cli, console: &Console) -> Result<(), Failure> {
+    if args.runtime {
+        return verify_runtime::run(&args.runtime_args, &args.catalog, cli, console);
+    }
+    if args.checklist {
+        return checklist::run(&args.checklist_args, args.manifest_version, cli, console);
+    }
     let session = Session::look(cli, console)?;
     let report = gate(&session, &args.catalog, args.manifest_version, !args.without_dm)?;
     console.result(&report, || text(&report));
