@@ -16,4 +16,4 @@ mod wire;
 pub use error::{Fault, OnnxError};
 pub use model::{OnnxModel, Opset};
 pub use roles::{InputRole, input_role};
-pub use tensor::{Dim, ElementType, TensorInfo};
+pub use tensor::{Dim, ElementType, TensorInfo, Weight};

@@ -12,7 +12,7 @@ use model_catalog::{ModelMetadata, SliceSpec};
 use serde::Serialize;
 
 use crate::error::{Fault, OnnxError, Refusal};
-use crate::tensor::TensorInfo;
+use crate::tensor::{TensorInfo, Weight};
 use crate::walk::Walk;
 use crate::wire::{Source, Wire};
 
@@ -60,6 +60,9 @@ pub struct OnnxModel {
     pub initializers: u64,
     /// Bytes of tensor data in the file.
     pub weight_bytes: u64,
+    /// The weights of the graph itself that are stored as plain bytes, from [`Weight::SMALLEST`] on.
+    #[serde(skip)]
+    pub weights: Vec<Weight>,
 }
 
 impl OnnxModel {

@@ -5,7 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 /// Element type of a tensor, by ONNX's own number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub struct ElementType(pub u64);
 
 impl ElementType {
@@ -88,6 +88,24 @@ pub struct TensorInfo {
     pub dtype: ElementType,
     /// Shape; `None` where the file gives none (or the value is no tensor).
     pub shape: Option<Vec<Dim>>,
+}
+
+/// Where the bytes of a weight lie in the file.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Weight {
+    /// Its name.
+    pub name: String,
+    /// Element type.
+    pub dtype: ElementType,
+    /// Offset from the start of the file.
+    pub offset: u64,
+    /// Length in bytes; 0 where the values are not stored as plain bytes.
+    pub len: u64,
+}
+
+impl Weight {
+    /// Smaller ones, of which there are many, are not listed.
+    pub const SMALLEST: u64 = 1 << 10;
 }
 
 impl TensorInfo {

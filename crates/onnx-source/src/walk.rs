@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 use crate::error::{Fault, Refusal};
 use crate::model::{OnnxModel, Opset};
-use crate::tensor::{Dim, ElementType, TensorInfo};
+use crate::tensor::{Dim, ElementType, TensorInfo, Weight};
 use crate::wire::{Field, Message, Wire};
 
 type Result<T> = std::result::Result<T, Refusal>;
@@ -138,15 +138,19 @@ impl<'a, 's> Walk<'a, 's> {
     }
 
     fn initializer(&mut self, field: Field, parent: Message, depth: usize) -> Result<()> {
-        let name = self.tensor(field, parent)?;
+        let weight = self.tensor(field, parent)?;
         self.model.initializers += 1;
         if depth > 0 {
             return Ok(());
         }
+        let name = weight.name.clone();
         self.name_bytes += name.len() + size_of::<String>();
         if self.name_bytes > ALL_NAMES {
             let fault = Fault::TooMany { what: "bytes of initializer names", limit: ALL_NAMES };
             return Err(Refusal::new(field.at, fault));
+        }
+        if weight.len >= Weight::SMALLEST {
+            self.model.weights.push(weight);
         }
         self.initializers.insert(name);
         Ok(())
@@ -229,14 +233,21 @@ impl<'a, 's> Walk<'a, 's> {
         Ok(())
     }
 
-    /// Steps over a tensor's data; returns its name. Data in another file is refused.
-    fn tensor(&mut self, field: Field, parent: Message) -> Result<String> {
+    /// Steps over a tensor's data; returns its name and where its bytes lie. Data in another file is refused.
+    fn tensor(&mut self, field: Field, parent: Message) -> Result<Weight> {
         let at = field.at;
         let message = self.wire.message(field, parent)?;
-        let (mut name, mut external) = (String::new(), None);
+        let (mut weight, mut external) = (Weight::default(), None);
         while let Some(field) = self.wire.next(message)? {
             match field.number {
-                8 => name = self.wire.text(field, message, NAME)?,
+                2 => weight.dtype = ElementType(self.wire.number(field, message)?),
+                8 => weight.name = self.wire.text(field, message, NAME)?,
+                // `raw_data`: the bytes as they are, which lie at the end of the field.
+                9 => {
+                    weight.len = self.wire.skip(field, message)?;
+                    weight.offset = self.wire.offset() - weight.len;
+                    self.model.weight_bytes += weight.len;
+                }
                 13 => {
                     let location = self.external_location(field, message)?;
                     let known: &mut String = external.get_or_insert_default();
@@ -246,13 +257,13 @@ impl<'a, 's> Walk<'a, 's> {
                 }
                 14 if self.wire.number(field, message)? == 1 => drop(external.get_or_insert_default()),
                 14 => {}
-                4..=7 | 9..=11 => self.model.weight_bytes += self.wire.skip(field, message)?,
+                4..=7 | 10..=11 => self.model.weight_bytes += self.wire.skip(field, message)?,
                 _ => drop(self.wire.skip(field, message)?),
             }
         }
         match external {
-            Some(location) => Err(Refusal::new(at, Fault::ExternalData { tensor: name, location })),
-            None => Ok(name),
+            Some(location) => Err(Refusal::new(at, Fault::ExternalData { tensor: weight.name, location })),
+            None => Ok(weight),
         }
     }
 
