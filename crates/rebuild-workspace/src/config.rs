@@ -1,6 +1,6 @@
 //! `rebuild.toml`: what does not change from one command to the next.
 
-use std::{fs, net::IpAddr};
+use std::{collections::BTreeMap, fs, net::IpAddr};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::FsError;
@@ -12,8 +12,55 @@ use crate::WorkspaceError;
 /// The largest part limit, in MiB: what a repository host takes as one file. It may be lowered, not raised.
 pub const MAX_PART_LIMIT_MIB: u64 = 100;
 
+/// What a device allows an artifact to take; what is absent is as the artifact's target has it, `inf` is no bound.
+#[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct BudgetConfig {
+    /// Median milliseconds of a step.
+    pub step_p50_ms: Option<f64>,
+    /// Milliseconds that 99 of 100 steps do not pass.
+    pub step_p99_ms: Option<f64>,
+    /// Seconds that loading may take.
+    pub load_seconds: Option<f64>,
+    /// Largest resident size in MiB.
+    pub peak_mib: Option<f64>,
+    /// MiB by which memory may grow in a minute of a soak.
+    pub growth_mib: Option<f64>,
+}
+
+impl BudgetConfig {
+    fn values(&self) -> [(&'static str, Option<f64>); 5] {
+        [
+            ("step_p50_ms", self.step_p50_ms),
+            ("step_p99_ms", self.step_p99_ms),
+            ("load_seconds", self.load_seconds),
+            ("peak_mib", self.peak_mib),
+            ("growth_mib", self.growth_mib),
+        ]
+    }
+
+    /// The first value that bounds nothing: not a number, or not above zero.
+    pub fn nonsense(&self) -> Option<(&'static str, f64)> {
+        self.values()
+            .into_iter()
+            .find_map(|(name, value)| Some((name, value.filter(|value| value.is_nan() || *value <= 0.0)?)))
+    }
+
+    /// These bounds, and where one is absent that of `other`.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self {
+            step_p50_ms: self.step_p50_ms.or(other.step_p50_ms),
+            step_p99_ms: self.step_p99_ms.or(other.step_p99_ms),
+            load_seconds: self.load_seconds.or(other.load_seconds),
+            peak_mib: self.peak_mib.or(other.peak_mib),
+            growth_mib: self.growth_mib.or(other.growth_mib),
+        }
+    }
+}
+
 /// The configuration of a workspace; every key is optional.
-#[derive(Debug, Clone, PartialEq, Eq, Default, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// The device to compile and validate on; `local` is this machine.
@@ -50,6 +97,10 @@ pub struct Config {
     pub models: Option<Utf8PathBuf>,
     /// The Python of the local device, with tinygrad and numpy.
     pub python: Option<Utf8PathBuf>,
+    /// The Python of this machine with onnxruntime, which validation may compare with.
+    pub reference_python: Option<Utf8PathBuf>,
+    /// By device, as it is named in `device`: what it allows an artifact to take.
+    pub budgets: BTreeMap<String, BudgetConfig>,
     /// How the device's own runtime is verified.
     pub runtime: RuntimeConfig,
 }
@@ -94,7 +145,7 @@ pub struct TrustedDevice {
 }
 
 /// The keys in the order of the documentation; kept beside the struct so that a suggestion can be made.
-const KEYS: [&str; 18] = [
+const KEYS: [&str; 20] = [
     "device",
     "allow_devices",
     "devices",
@@ -113,6 +164,8 @@ const KEYS: [&str; 18] = [
     "models",
     "python",
     "runtime",
+    "reference_python",
+    "budgets",
 ];
 
 impl Config {
@@ -132,6 +185,11 @@ impl Config {
             return Err(WorkspaceError::UnknownKey { path: path.to_owned(), key: key.clone(), suggestion });
         }
         let config: Self = toml::from_str(text).map_err(|error| refused(error.to_string()))?;
+        for (device, budget) in &config.budgets {
+            if let Some((name, value)) = budget.nonsense() {
+                return Err(refused(format!("{name} of budgets.{device:?} is {value}; it must be above 0")));
+            }
+        }
         match config.part_limit_mib {
             Some(limit) if !(1..=MAX_PART_LIMIT_MIB).contains(&limit) => {
                 Err(refused(format!("part_limit_mib is {limit}; it may be 1 to {MAX_PART_LIMIT_MIB}")))
@@ -165,9 +223,22 @@ mod tests {
     }
 
     #[test]
+    fn budgets_are_by_device_and_bound_something() {
+        let text = "[budgets.local]\nstep_p50_ms = 45\npeak_mib = inf\n[budgets.\"comma@192.168.3.109\"]\nload_seconds = 20.5";
+        let config = parse(text).unwrap();
+        assert_eq!(config.budgets["local"].step_p50_ms, Some(45.0));
+        assert_eq!(config.budgets["comma@192.168.3.109"].load_seconds, Some(20.5));
+        for wrong in
+            ["step_p50_ms = 0", "peak_mib = -1", "growth_mib = nan", "step_p50 = 3", "load_seconds = \"x\""]
+        {
+            parse(&format!("[budgets.local]\n{wrong}")).unwrap_err();
+        }
+    }
+
+    #[test]
     fn every_key_is_listed() {
         for key in KEYS {
-            let refused = parse(&format!("{key} = {{}}")).unwrap_err();
+            let refused = parse(&format!("{key} = 1.5")).unwrap_err();
             assert!(!refused.contains("unknown"), "{key}: {refused}");
         }
     }
