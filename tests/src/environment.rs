@@ -21,6 +21,25 @@ impl PythonEnvironment {
         Ok(target_directory()?.join("venv"))
     }
 
+    /// Where `cargo xtask setup` makes the environment with ONNX Runtime.
+    ///
+    /// # Errors
+    /// When the target directory cannot be told.
+    pub fn reference_directory() -> Result<Utf8PathBuf> {
+        Ok(target_directory()?.join("reference-venv"))
+    }
+
+    /// The interpreter with ONNX Runtime, or `None` after the line that counts the calling test as skipped.
+    #[must_use]
+    pub fn reference_or_skip() -> Option<Utf8PathBuf> {
+        let python = Self::reference_directory().ok()?.join("bin/python");
+        if python.is_file() {
+            return Some(python);
+        }
+        report_skip(&format!("no Python with ONNX Runtime at {python}; `cargo xtask setup` makes it"));
+        None
+    }
+
     /// The environment where it has been made, otherwise the reason to skip.
     ///
     /// # Errors

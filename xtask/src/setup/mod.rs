@@ -31,6 +31,11 @@ pub struct Environment {
 pub fn run(arguments: &Arguments) -> Result<Environment> {
     tools::provide(arguments.tests)?;
     let python = python::provide()?;
+    if let Err(error) = python::provide_reference() {
+        println!(
+            "setup: no ONNX Runtime, `rebuild validate --reference` and its tests cannot run: {error:#}"
+        );
+    }
     if arguments.tests
         && let Err(error) = python::provide_peers()
     {

@@ -26,6 +26,11 @@ pub fn provide_peers() -> Result<()> {
     complete(&target_directory()?.join("giftless-venv"), &["peers"]).map(drop)
 }
 
+/// Makes or completes the environment of the reference that validation compares with: apart for the same reason.
+pub fn provide_reference() -> Result<Utf8PathBuf> {
+    complete(&PythonEnvironment::reference_directory()?, &["reference"])
+}
+
 fn complete(dir: &Utf8Path, requirements: &[&str]) -> Result<Utf8PathBuf> {
     let python = dir.join("bin/python");
     if !python.is_file() {
