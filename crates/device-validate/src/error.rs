@@ -45,6 +45,30 @@ pub enum ValidateError {
         /// What is wrong.
         why: String,
     },
+    /// The driver-monitoring set is not complete, or cannot be read.
+    #[error("driver monitoring cannot be run: {why}; make the set with `models --dm --output-dir {dir}`")]
+    DriverMonitoring {
+        /// The directory of the set.
+        dir: Utf8PathBuf,
+        /// What is wrong.
+        why: String,
+    },
+    /// There is nothing to compare with.
+    #[error("{id} cannot be compared with ONNX Runtime: {why}; run `rebuild extract --model {id}`")]
+    NoSources {
+        /// The model.
+        id: ModelId,
+        /// What is wrong.
+        why: String,
+    },
+    /// ONNX Runtime could not be run.
+    #[error("ONNX Runtime did not run with {python}: {source}")]
+    Reference {
+        /// The interpreter.
+        python: Utf8PathBuf,
+        /// Why.
+        source: tinygrad_compile::driver::DriverError,
+    },
     /// The run failed.
     #[error(transparent)]
     Job(#[from] JobFailure),
@@ -73,6 +97,9 @@ impl ValidateError {
             Self::NotRecorded { .. } => "not_recorded",
             Self::Target { .. } => "target",
             Self::Outputs { .. } => "protocol",
+            Self::DriverMonitoring { .. } => "driver_monitoring",
+            Self::NoSources { .. } => "no_sources",
+            Self::Reference { .. } => "reference",
             Self::Job(failure) => failure.kind(),
             Self::Workspace(_) => "workspace",
         }
@@ -82,6 +109,10 @@ impl ValidateError {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Job(failure) => failure.hint(),
+            Self::Reference { .. } => Some(
+                "`cargo xtask setup` makes a Python with onnxruntime, target/reference-venv/bin/python: name it with \
+                 --reference-python, or as `reference_python` in rebuild.toml",
+            ),
             _ => None,
         }
     }
@@ -89,8 +120,12 @@ impl ValidateError {
     /// Whether a machine and not the model is at fault.
     pub fn is_environment(&self) -> bool {
         match self {
-            Self::NoArtifact { .. } | Self::NotRecorded { .. } | Self::Target { .. } => false,
-            Self::Outputs { .. } => true,
+            Self::NoArtifact { .. }
+            | Self::NotRecorded { .. }
+            | Self::Target { .. }
+            | Self::NoSources { .. }
+            | Self::DriverMonitoring { .. } => false,
+            Self::Outputs { .. } | Self::Reference { .. } => true,
             Self::Job(failure) => failure.is_environment(),
             Self::Workspace(error) => error.is_environment(),
         }

@@ -13,7 +13,7 @@ use tinygrad_compile::{
     job::OUTPUT_DIR,
 };
 
-use crate::{CameraRun, Probe, ProbeKind, Recording, Series, ValidateError, WarpImage};
+use crate::{CameraRun, Given, Probe, ProbeKind, Recording, Series, ValidateError, WarpImage};
 
 /// One output of one camera is some kilobytes a step; more than this is damaged.
 const MAX_OUTPUT: u64 = 256 << 20;
@@ -30,26 +30,41 @@ pub fn fetch_recording(
 ) -> Result<Recording, ValidateError> {
     let fetch = Fetch { device, job, scratch };
     let cameras = fetch.cameras(&result)?;
-    let version =
-        result.more.get("behavior_version").and_then(Value::as_str).map(str::parse::<BehaviorVersion>);
+    let text = |name: &str| result.more.get(name).and_then(Value::as_str).map(str::to_owned);
+    let version = text("behavior_version").map(|text| text.parse::<BehaviorVersion>());
+    let versions = ["tinygrad", "python"].iter().filter_map(|&name| Some((name.to_owned(), text(name)?)));
+    let settings = result.more.get("settings").cloned().unwrap_or_default();
     Ok(Recording {
         model_type: result.model_type,
         behavior_version: version.transpose().map_err(|error| fetch.refused(error.to_string()))?,
-        parsed_inputs: names_of(&result.parsed_inputs),
+        packed_layout: layout_of(&result.parsed_inputs),
+        frame_skip: result
+            .more
+            .get("frame_skip")
+            .and_then(Value::as_u64)
+            .and_then(|skip| skip.try_into().ok()),
+        settings: serde_json::from_value(settings).unwrap_or_default(),
+        versions: versions.collect(),
         load_seconds: result.load_seconds,
         peak_bytes: result.more.get("peak_bytes").and_then(Value::as_u64),
         cameras,
         probes: fetch.probes(&result)?,
         warps: fetch.warps(&result)?,
+        given: fetch.given(&result)?,
+        soak: fetch.listed(&result, "soak")?,
         policy_order: result.policy_order,
         metadata: result.metadata.into_iter().map(|(key, metadata)| (key, metadata.into())).collect(),
     })
 }
 
-fn names_of(inputs: &Value) -> Vec<String> {
+/// Names and shapes of the packed inputs, in their order.
+fn layout_of(inputs: &Value) -> Vec<(String, Vec<u64>)> {
+    let shape = |value: &Value| serde_json::from_value(value.clone()).unwrap_or_default();
     match inputs {
-        Value::Object(inputs) => inputs.keys().cloned().collect(),
-        Value::Array(inputs) => inputs.iter().filter_map(Value::as_str).map(str::to_owned).collect(),
+        Value::Object(inputs) => inputs.iter().map(|(name, value)| (name.clone(), shape(value))).collect(),
+        Value::Array(inputs) => {
+            inputs.iter().filter_map(Value::as_str).map(|name| (name.to_owned(), Vec::new())).collect()
+        }
         _ => Vec::new(),
     }
 }
@@ -66,9 +81,17 @@ struct ProbeFile {
 struct WarpFile {
     camera: Camera,
     matrix: [f32; 9],
-    salts: [u32; 2],
+    salts: Vec<u32>,
     file: String,
-    shape: [u64; 4],
+    shape: Vec<u64>,
+}
+
+#[derive(Deserialize)]
+struct GivenFile {
+    name: String,
+    camera: Camera,
+    file: String,
+    shape: Vec<u64>,
 }
 
 struct Fetch<'f> {
@@ -133,6 +156,32 @@ impl Fetch<'_> {
             Ok(WarpImage { camera, matrix, salts, pixels })
         };
         self.listed::<WarpFile>(result, "warps")?.into_iter().map(image).collect()
+    }
+
+    /// What the models were given, camera by camera.
+    fn given(&self, result: &RunResult) -> Result<Vec<Given>, ValidateError> {
+        let mut found: Vec<Given> = Vec::new();
+        for GivenFile { name, camera, file, shape } in self.listed::<GivenFile>(result, "inputs")? {
+            let steps = shape.first().copied().unwrap_or_default() as usize;
+            let at = found.iter().position(|given| given.camera == camera).unwrap_or_else(|| {
+                found.push(Given { camera, steps, images: Vec::new(), packed: Vec::new() });
+                found.len() - 1
+            });
+            if found[at].steps != steps || steps == 0 {
+                return Err(self.refused(format!("{file} has the shape {shape:?}")));
+            }
+            let width = if name == "images" { 1 } else { 4 };
+            let size = shape.iter().try_fold(width, |size: u64, &axis| size.checked_mul(axis));
+            let bytes = self.bytes(&file, size, &shape)?;
+            if name == "images" {
+                found[at].images = bytes;
+            } else {
+                let values = Series::from_bytes(1, &bytes);
+                let values = values.ok_or_else(|| self.refused(format!("{file} is not whole values")))?;
+                found[at].packed = values.rows().flatten().copied().collect();
+            }
+        }
+        Ok(found)
     }
 
     fn series(&self, output: &RunOutput) -> Result<Series, ValidateError> {

@@ -4,20 +4,21 @@ use std::collections::BTreeMap;
 
 use artifact_pickle::{Expectations, FileKind, InspectOptions, Severity, verify};
 use camino::Utf8Path;
-use model_catalog::{BehaviorVersion, Component, ModelMetadata, ModelType, PolicyKey};
+use durable_fs::{NoProgress, hash_file};
+use model_catalog::{BehaviorVersion, Component, ModelMetadata, ModelType, PolicyKey, Target};
 use onnx_source::OnnxModel;
 use rebuild_workspace::{ArtifactRecord, Fingerprint, SourceRecord, Workspace};
 
-use crate::{Check, Verdict};
+use crate::{Check, Verdict, reference::SourceModel};
 
 /// The findings of a static look at the file. Nothing in it is run.
 pub(crate) fn about_file(
     path: &Utf8Path,
-    artifact: &ArtifactRecord,
+    target: Option<Target>,
     version: Option<BehaviorVersion>,
+    kind: FileKind,
 ) -> Vec<Verdict> {
-    let expected =
-        Expectations { target: artifact.target, behavior_version: version, kind: Some(FileKind::Driving) };
+    let expected = Expectations { target, behavior_version: version, kind: Some(kind) };
     match verify(path, &InspectOptions::default(), &expected) {
         Err(error) => vec![Verdict::failure(Check::File, error.to_string())],
         Ok(verdict) => verdict
@@ -49,24 +50,40 @@ pub(crate) fn about_sources(artifact: &ArtifactRecord, sources: Option<&SourceRe
         .collect()
 }
 
-/// What the ONNX files of the workspace say of themselves, by the key that each has in an artifact; those that cannot be
-/// read are left out, as `extract` and `compile` report them.
-pub(crate) fn metadata_of_sources(
+/// The ONNX files of the workspace, by the key that each has in an artifact, and what is wrong with the others: one that is
+/// not the file that was extracted is compared with nothing.
+pub(crate) fn sources_of(
     workspace: &Workspace,
     sources: &SourceRecord,
     model_type: ModelType,
-) -> BTreeMap<PolicyKey, ModelMetadata> {
+) -> (Vec<SourceModel>, Vec<Verdict>) {
     let has_on_policy = sources.files.iter().any(|file| file.component == Component::OnPolicy);
-    let mut found = BTreeMap::new();
+    let (mut found, mut wrong) = (Vec::new(), Vec::new());
     for file in &sources.files {
         let Some(key) = key_of(file.component, model_type, has_on_policy) else { continue };
         let path =
             workspace.source_dir(&sources.id).join(sources.component_file(file).workspace_name(&sources.id));
-        if let Ok(metadata) = OnnxModel::open(&path).and_then(|model| model.metadata()) {
-            found.insert(key, metadata);
-        }
+        let why = match hash_file(&path, &NoProgress) {
+            Ok((sha256, _)) if sha256 == file.sha256 => {
+                found.push(SourceModel { key, path });
+                continue;
+            }
+            Ok(_) => format!("{path} is not the file that was extracted"),
+            Err(error) => error.to_string(),
+        };
+        wrong.push(Verdict::warning(
+            Check::NotSeen,
+            format!("the artifact is not compared with its source: {why}"),
+        ));
     }
-    found
+    (found, wrong)
+}
+
+/// What the ONNX files say of themselves; those that cannot be read are left out, as `extract` and `compile` report them.
+pub(crate) fn metadata_of(models: &[SourceModel]) -> BTreeMap<PolicyKey, ModelMetadata> {
+    let metadata =
+        |model: &SourceModel| Some((model.key, OnnxModel::open(&model.path).ok()?.metadata().ok()?));
+    models.iter().filter_map(metadata).collect()
 }
 
 /// The primary policy is the on_policy file, else the policy file; what it is called depends on the type.

@@ -9,23 +9,32 @@
 
 pub mod checklist;
 pub mod decode;
+mod dm;
 mod error;
 mod fetch;
 mod judge;
 mod known;
 mod record;
 mod recording;
+mod reference;
 mod run;
+mod runs;
 pub mod runtime;
 mod validate;
 mod verdict;
 mod warp;
+mod weights;
 
+pub use dm::{DmValidated, DmValidationRecord, dm_id, validate_dm};
 pub use error::ValidateError;
 pub use fetch::fetch_recording;
-pub use judge::{Budget, Evidence, Judgement, REQUIRED_OUTPUTS, StepTimes, judge};
+pub use judge::{Budget, Evidence, Judgement, REQUIRED_OUTPUTS, SoakWindow, StepTimes, judge};
 pub use record::{CameraDrive, DriveRecord};
-pub use recording::{CameraRun, Probe, ProbeKind, Recording, Series, WarpImage};
+pub use recording::{CameraRun, Given, Probe, ProbeKind, Recording, Series, WarpImage};
+pub use reference::{
+    Feed, FeedInput, FeedValues, Precision, ReferenceOutput, ReferenceReport, SliceComparison, compare, feeds,
+};
 pub use run::{RunPlan, run_again_request, run_request};
 pub use validate::{ValidateOptions, Validated, validate_model};
 pub use verdict::{Check, Severity, Verdict};
+pub use weights::WeightReport;

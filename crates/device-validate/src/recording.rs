@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use model_catalog::{BehaviorVersion, Camera, ModelMetadata, ModelType, PolicyKey, SliceError};
 use serde::{Deserialize, Serialize};
 
+use crate::SoakWindow;
+
 /// One output over all steps: `steps` rows of `width` values.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Series {
@@ -68,16 +70,22 @@ pub struct CameraRun {
 /// What one run of an artifact left.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recording {
-    /// The artifact's type.
-    pub model_type: ModelType,
+    /// The artifact's type; driver monitoring has none.
+    pub model_type: Option<ModelType>,
     /// Its policies in the order of their outputs; empty for a supercombo.
     pub policy_order: Vec<PolicyKey>,
     /// The behaviour version that it carries.
     pub behavior_version: Option<BehaviorVersion>,
     /// Metadata of each model inside it.
     pub metadata: BTreeMap<PolicyKey, ModelMetadata>,
-    /// Names of the inputs that are packed for each step, in their order.
-    pub parsed_inputs: Vec<String>,
+    /// Names and shapes of the inputs that are packed for each step, in their order.
+    pub packed_layout: Vec<(String, Vec<u64>)>,
+    /// Steps of 20 Hz between two steps of context.
+    pub frame_skip: Option<u32>,
+    /// tinygrad's settings that can change what is computed.
+    pub settings: BTreeMap<String, String>,
+    /// Versions of tinygrad and Python, where the device says them.
+    pub versions: BTreeMap<String, String>,
     /// Seconds that loading took.
     pub load_seconds: f64,
     /// Largest resident size of the process in bytes, where the device says it.
@@ -88,6 +96,23 @@ pub struct Recording {
     pub probes: Vec<Probe>,
     /// What each warp makes of known frames.
     pub warps: Vec<WarpImage>,
+    /// What the models were given in the first steps, where it was asked for.
+    pub given: Vec<Given>,
+    /// How a long run went on, where it was asked for.
+    pub soak: Vec<SoakWindow>,
+}
+
+/// What the models were given in the first steps on one camera.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Given {
+    /// The camera.
+    pub camera: Camera,
+    /// Steps.
+    pub steps: usize,
+    /// What the warp made of the frames: of each step road then wide, six channels each; for driver monitoring one image.
+    pub images: Vec<u8>,
+    /// The packed vector of each step.
+    pub packed: Vec<f32>,
 }
 
 /// What a probe changed.
@@ -100,6 +125,10 @@ pub enum ProbeKind {
     Road,
     /// The wide camera saw another frame.
     Wide,
+    /// Driver monitoring: the driver camera saw another frame.
+    Image,
+    /// Driver monitoring: the calibration was another.
+    Calibration,
 }
 
 /// One step with one thing changed; everything else was as in the plain run.
@@ -122,9 +151,9 @@ pub struct WarpImage {
     pub camera: Camera,
     /// Row by row: from an output pixel to a pixel of the frame.
     pub matrix: [f32; 9],
-    /// Salt of the road frame and of the wide one.
-    pub salts: [u32; 2],
-    /// Six channels of the road frame, then six of the wide one.
+    /// Salt of the road frame and of the wide one; driver monitoring has one frame.
+    pub salts: Vec<u32>,
+    /// Six channels of the road frame, then six of the wide one; for driver monitoring one image of luminance.
     pub pixels: Vec<u8>,
 }
 
@@ -153,6 +182,11 @@ impl Recording {
             }
         }
         (good, bad)
+    }
+
+    /// Names of the inputs that are packed for each step, in their order.
+    pub fn parsed_inputs(&self) -> Vec<String> {
+        self.packed_layout.iter().map(|(name, _)| name.clone()).collect()
     }
 
     /// The width of an output as it was recorded.

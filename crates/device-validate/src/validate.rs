@@ -1,23 +1,30 @@
 //! One model of a workspace: run, judged, recorded.
 
-use std::fs;
+use std::sync::atomic::AtomicBool;
 
+use artifact_pickle::FileKind;
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::FsError;
 use model_catalog::{BehaviorVersion, ModelId, Target};
+use onnx_source::ElementType;
 use rebuild_workspace::{
-    ArtifactRecord, FailureRecord, SourceRecord, Stage, Stamp, ValidationRecord, Workspace,
+    ArtifactRecord, BudgetConfig, FailureRecord, SourceRecord, Stage, Stamp, ValidationRecord, Workspace,
 };
 use remote_compile::{
-    device::{Device, JobName},
-    supervise::{JobFailure, PreparedJob, Watch, begin, supervise},
+    device::Device,
+    supervise::{JobFailure, Watch},
 };
-use serde_json::Value;
+use serde_json::{Map, Value};
+use tinygrad_compile::driver::DriverError;
 
 use crate::{
-    Budget, Evidence, Recording, RunPlan, ValidateError, Verdict, fetch_recording, judge, known,
-    record::{JUDGE_VERSION, drive_record, validation_record},
+    Budget, Evidence, Recording, ReferenceReport, RunPlan, ValidateError, Verdict, judge, known,
+    record::{JUDGE_VERSION, Provenance, drive_record, validation_record},
+    reference::{Precision, SourceModel, compare, feeds, run_reference},
+    run::COMPARED_STEPS,
     run_again_request, run_request,
+    runs::{Jobs, Runs, Scratch},
+    weights,
 };
 
 /// How models are validated.
@@ -29,8 +36,38 @@ pub struct ValidateOptions {
     pub force: bool,
     /// The Python of the device, where it is not the usual one.
     pub python: Option<Utf8PathBuf>,
-    /// What the device allows; that of the artifact's target where absent.
-    pub budget: Option<Budget>,
+    /// What the device allows, where it is not what the artifact's target allows.
+    pub budget: BudgetConfig,
+    /// The Python with onnxruntime of this machine, where outputs are compared with it.
+    pub reference: Option<Utf8PathBuf>,
+    /// How long to go on at the camera's rate.
+    pub soak_minutes: f64,
+    /// SHA-256 of the driver that the device runs.
+    pub driver_sha256: String,
+}
+
+impl ValidateOptions {
+    /// The first run of an artifact.
+    pub(crate) fn plan(&self, plan: RunPlan) -> RunPlan {
+        RunPlan {
+            python: self.python.clone(),
+            record: if self.reference.is_some() { COMPARED_STEPS } else { 0 },
+            soak_seconds: self.soak_minutes * 60.0,
+            ..plan
+        }
+    }
+
+    /// Whether a record with these fields, made with `budget`, shows all that is asked for.
+    pub(crate) fn are_met(&self, fields: &Map<String, Value>, budget: Budget) -> bool {
+        let budget_then =
+            fields.get("budget").and_then(|then| serde_json::from_value::<Budget>(then.clone()).ok());
+        let soaked = fields.get("soak_minutes").and_then(Value::as_f64).unwrap_or_default();
+        fields.get("judge").and_then(Value::as_u64) == Some(u64::from(JUDGE_VERSION))
+            && fields.get("driver_sha256").and_then(Value::as_str) == Some(&self.driver_sha256)
+            && budget_then == Some(budget)
+            && (self.reference.is_none() || fields.get("reference").is_some_and(Value::is_object))
+            && soaked >= self.soak_minutes
+    }
 }
 
 /// What became of one model.
@@ -44,7 +81,7 @@ pub struct Validated {
     pub passed: bool,
 }
 
-/// Validates the artifact of a model, unless the record is of the same artifact, judge and budget. A model that does not
+/// Validates the artifact of a model, unless the record is of the same artifact, driver, judge and budget. A model that does not
 /// pass, or could not be run, gets a failure record.
 ///
 /// # Errors
@@ -93,10 +130,11 @@ fn validate(
     on_event: &mut dyn FnMut(&Value),
 ) -> Result<Validated, ValidateError> {
     let artifact = artifact_of(workspace, id, options.target)?;
-    let budget = options.budget.unwrap_or(Budget::of(artifact.target.unwrap_or(options.target)));
+    let target = artifact.target.unwrap_or(options.target);
+    let budget = Budget::of(target).changed(&options.budget);
     // A record that cannot be read is made anew.
     let old = workspace.record::<ValidationRecord>(id).ok().flatten();
-    if let Some(record) = old.filter(|record| is_of(record, &artifact, version, budget)) {
+    if let Some(record) = old.filter(|record| is_of(record, &artifact, version, budget, options)) {
         if !options.force {
             let passed = record.extra.get("passed") == Some(&Value::Bool(true));
             return Ok(Validated { record, was_current: true, passed });
@@ -105,24 +143,88 @@ fn validate(
         workspace.remove_record::<ValidationRecord>(id)?;
     }
     let sources = workspace.record::<SourceRecord>(id).ok().flatten();
+    if options.reference.is_some() && sources.is_none() {
+        return Err(ValidateError::NoSources { id: id.clone(), why: "no sources are recorded".to_owned() });
+    }
     let path = workspace.compiled_file(artifact.artifact_id());
-    let mut known = known::about_file(&path, &artifact, version);
+    let mut known = known::about_file(&path, artifact.target, version, FileKind::Driving);
     known.extend(known::about_sources(&artifact, sources.as_ref()));
-    let runs = run(workspace, device, &artifact, options, watch, on_event)?;
-    let sources =
-        sources.map(|sources| known::metadata_of_sources(workspace, &sources, runs.first.model_type));
+    let scratch = Scratch::create(workspace)?;
+    let runs = run(&path, device, &artifact, options, &scratch.0, watch, on_event)?;
+    let models = match (&sources, runs.first.model_type) {
+        (Some(sources), Some(model_type)) => {
+            let (models, wrong) = known::sources_of(workspace, sources, model_type);
+            if let (Some(verdict), true) = (wrong.first(), options.reference.is_some()) {
+                return Err(ValidateError::NoSources { id: id.clone(), why: verdict.text.clone() });
+            }
+            known.extend(wrong);
+            models
+        }
+        _ => Vec::new(),
+    };
+    let sources = known::metadata_of(&models);
+    let (report, types, altered) = weights::judge(&path, &models);
+    known.extend(altered);
+    let mut reference = None;
+    if let Some(python) = &options.reference {
+        let comparison = Comparison { id, python, target, models: &models, types: &types };
+        let (report, verdicts) = comparison.run(&runs.first, &scratch.0, watch.cancel, on_event)?;
+        known.extend(verdicts);
+        reference = Some(report);
+    }
     let evidence = Evidence {
         run: &runs.first,
         again: Some(&runs.again),
+        drive: Some(&runs.drive),
         budget,
-        sources: sources.unwrap_or_default(),
+        sources,
         known,
     };
     let judgement = judge(&evidence);
-    let record = validation_record((id, version), &artifact, &evidence, &judgement, device);
+    let provenance = Provenance { device, options, weights: Some(report), reference: reference.as_ref() };
+    let record = validation_record((id, version), &artifact, &evidence, &judgement, &provenance)?;
     workspace.save(&drive_record(id, &artifact, &runs.drive))?;
     workspace.save(&record)?;
     Ok(Validated { record, was_current: false, passed: judgement.passed() })
+}
+
+/// A comparison with ONNX Runtime.
+pub(crate) struct Comparison<'c> {
+    pub(crate) id: &'c ModelId,
+    pub(crate) python: &'c Utf8Path,
+    pub(crate) target: Target,
+    pub(crate) models: &'c [SourceModel],
+    pub(crate) types: &'c [ElementType],
+}
+
+impl Comparison<'_> {
+    pub(crate) fn run(
+        &self,
+        recording: &Recording,
+        scratch: &Utf8Path,
+        cancel: &AtomicBool,
+        on_event: &mut dyn FnMut(&Value),
+    ) -> Result<(ReferenceReport, Vec<Verdict>), ValidateError> {
+        let sources = known::metadata_of(self.models);
+        let outputs = |why: String| ValidateError::Outputs { id: self.id.clone(), why };
+        if sources.is_empty() {
+            let why = "no source of it can be read".to_owned();
+            return Err(ValidateError::NoSources { id: self.id.clone(), why });
+        }
+        let feeds = feeds(recording, &sources).map_err(outputs)?;
+        let ran = run_reference(self.python, self.models, &feeds, scratch, cancel, on_event);
+        let (runtime, reference) = ran.map_err(|source| match source {
+            DriverError::Cancelled { .. } => ValidateError::Job(JobFailure::Interrupted),
+            source => ValidateError::Reference { python: self.python.to_owned(), source },
+        })?;
+        let precision = Precision::of(self.target, &recording.settings, self.types);
+        let (slices, verdicts) = compare(recording, &sources, &reference, precision);
+        if slices.is_empty() {
+            return Err(outputs("no slice can be compared with the sources".to_owned()));
+        }
+        let steps = feeds.iter().map(|feed| feed.steps).max().unwrap_or_default();
+        Ok((ReferenceReport { runtime, precision, steps, slices }, verdicts))
+    }
 }
 
 fn artifact_of(workspace: &Workspace, id: &ModelId, target: Target) -> Result<ArtifactRecord, ValidateError> {
@@ -151,112 +253,41 @@ fn is_of(
     artifact: &ArtifactRecord,
     version: Option<BehaviorVersion>,
     budget: Budget,
+    options: &ValidateOptions,
 ) -> bool {
-    let field = |name: &str| record.extra.get(name);
-    let budget_then =
-        field("budget").and_then(|budget| serde_json::from_value::<Budget>(budget.clone()).ok());
+    let sha256 = record.extra.get("artifact_sha256").and_then(Value::as_str);
     (version.is_none() || record.version == version)
-        && field("artifact_sha256").and_then(Value::as_str) == Some(artifact.sha256.to_string().as_str())
-        && field("judge").and_then(Value::as_u64) == Some(u64::from(JUDGE_VERSION))
-        && budget_then == Some(budget)
-}
-
-/// What the runs of one artifact left.
-struct Runs {
-    /// Random frames, with probes.
-    first: Recording,
-    /// The same frames in another process.
-    again: Recording,
-    /// A drawn road.
-    drive: Recording,
+        && sha256 == Some(artifact.sha256.to_string().as_str())
+        && options.are_met(&record.extra, budget)
 }
 
 fn run(
-    workspace: &Workspace,
+    path: &Utf8Path,
     device: &dyn Device,
     artifact: &ArtifactRecord,
     options: &ValidateOptions,
+    scratch: &Utf8Path,
     watch: &Watch<'_>,
     on_event: &mut dyn FnMut(&Value),
 ) -> Result<Runs, ValidateError> {
-    let path = workspace.compiled_file(artifact.artifact_id());
     let model_type = artifact.extra.get("model_type").and_then(Value::as_str);
-    let plan = RunPlan {
-        python: options.python.clone(),
-        ..RunPlan::thorough(
-            artifact.target.unwrap_or(options.target),
-            model_type.and_then(|text| text.parse().ok()),
-        )
-    };
-    let first = run_request(&artifact.id, &path, (artifact.size, artifact.sha256), &plan);
-    let again = run_again_request(&first.name, &plan.again());
-    let drive = run_again_request(&first.name, &plan.drive());
-    let scratch = Scratch::create(workspace)?;
-    let mut record = |job: &PreparedJob| record_run(device, job, &scratch.0, watch, on_event);
-    let runs = record(&first)
-        .and_then(|recording| Ok(Runs { first: recording, again: record(&again)?, drive: record(&drive)? }));
-    let lost = matches!(&runs, Err(ValidateError::Job(JobFailure::Device(error))) if error.is_retryable());
-    if !lost {
-        // The later ones need the first one's artifact, so it goes last.
-        remove(device, [&drive.name, &again.name, &first.name])?;
-    }
-    runs.map_err(|error| altered(error, artifact, path))
-}
-
-fn remove<'j>(device: &dyn Device, jobs: impl IntoIterator<Item = &'j JobName>) -> Result<(), ValidateError> {
-    jobs.into_iter().try_for_each(|job| Ok(device.remove(job)?))
+    let target = artifact.target.unwrap_or(options.target);
+    let plan = options.plan(RunPlan::thorough(target, model_type.and_then(|text| text.parse().ok())));
+    let first = run_request(&artifact.id, path, (artifact.size, artifact.sha256), &plan);
+    let again = run_again_request(&first.name, artifact.sha256, &plan.again());
+    let drive = run_again_request(&first.name, artifact.sha256, &plan.drive());
+    let runs = Jobs { first, again, drive }.run(device, scratch, watch, on_event);
+    runs.map_err(|error| altered(error, &artifact.id, path.to_owned()))
 }
 
 /// A digest that differs on the way to the device is the artifact's, and no disk's fault.
-fn altered(error: ValidateError, artifact: &ArtifactRecord, path: Utf8PathBuf) -> ValidateError {
+fn altered(error: ValidateError, id: &ModelId, path: Utf8PathBuf) -> ValidateError {
     use remote_compile::device::DeviceError::Fs;
     match error {
         ValidateError::Job(JobFailure::Device(Fs(FsError::Digest { expected, actual, .. }))) => {
             let why = format!("it has SHA-256 {actual} instead of {expected}");
-            ValidateError::NotRecorded { id: artifact.id.clone(), path, why }
+            ValidateError::NotRecorded { id: id.clone(), path, why }
         }
         other => other,
-    }
-}
-
-fn record_run(
-    device: &dyn Device,
-    job: &PreparedJob,
-    scratch: &Utf8Path,
-    watch: &Watch<'_>,
-    on_event: &mut dyn FnMut(&Value),
-) -> Result<Recording, ValidateError> {
-    begin(device, job, watch)?;
-    let result = supervise(device, &job.name, watch, on_event)?;
-    let run = result.run.ok_or_else(|| ValidateError::Outputs {
-        id: job.name.model().clone(),
-        why: "the result has no outputs".to_owned(),
-    })?;
-    fetch_recording(device, &job.name, run, scratch)
-}
-
-/// A directory for arrays on their way; the workspace is locked, so there is one at a time.
-struct Scratch(Utf8PathBuf);
-
-impl Scratch {
-    fn create(workspace: &Workspace) -> Result<Self, FsError> {
-        let path = workspace.root().join(".validating");
-        remove_dir(&path)?;
-        fs::create_dir(&path).map_err(FsError::io("create", &path))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // What cannot be removed now is removed by the next validation.
-        let _ = remove_dir(&self.0);
-    }
-}
-
-fn remove_dir(path: &Utf8Path) -> Result<(), FsError> {
-    match fs::remove_dir_all(path) {
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(()),
-        result => result.map_err(FsError::io("remove", path)),
     }
 }

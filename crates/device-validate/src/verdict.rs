@@ -49,6 +49,8 @@ pub enum Check {
     StateIgnored,
     /// A camera does not show in the outputs.
     CameraIgnored,
+    /// The calibration does not show in the outputs.
+    CalibrationIgnored,
     /// A warp samples other pixels than its camera's layout says.
     WrongWarp,
     /// A step or the load takes longer than the device allows.
@@ -61,6 +63,8 @@ pub enum Check {
     Implausible,
     /// The outputs are not those of a reference implementation.
     Reference,
+    /// A weight is not that of its ONNX.
+    Weights,
     /// Something could not be checked.
     NotSeen,
 }
@@ -84,12 +88,14 @@ impl Check {
             Self::NotDeterministic => "not_deterministic",
             Self::StateIgnored => "state_ignored",
             Self::CameraIgnored => "camera_ignored",
+            Self::CalibrationIgnored => "calibration_ignored",
             Self::WrongWarp => "wrong_warp",
             Self::Slow => "slow",
             Self::Drift => "drift",
             Self::Memory => "memory",
             Self::Implausible => "implausible",
             Self::Reference => "reference",
+            Self::Weights => "weights",
             Self::NotSeen => "not_seen",
         }
     }

@@ -1,6 +1,6 @@
 //! What a camera warp has to make of a frame, computed here: independent of tinygrad and of the artifact.
 
-use model_catalog::{Camera, MODEL_FRAME};
+use model_catalog::{Camera, DM_WARP_TARGET, MODEL_FRAME};
 
 use crate::WarpImage;
 
@@ -54,10 +54,34 @@ fn packed(camera: Camera, matrix: &[f32; 9], salt: u32) -> Vec<u8> {
     image
 }
 
+/// The border's value where driver monitoring's warp reaches beyond the frame.
+const BORDER: u8 = 16;
+
+/// Driver monitoring's image of the known frame with this salt: luminance, with a border.
+fn driver_image(camera: Camera, matrix: &[f32; 9], salt: u32) -> Vec<u8> {
+    let (width, height) = DM_WARP_TARGET;
+    let stride = camera.stride();
+    let mut image = Vec::with_capacity((width * height) as usize);
+    for y in 0..height {
+        for x in 0..width {
+            let (x, y) = (x as f32, y as f32);
+            let row = |at: usize| matrix[at] * x + matrix[at + 1] * y + matrix[at + 2];
+            let w = row(6);
+            let (column, line) = ((row(0) / w).round_ties_even(), (row(3) / w).round_ties_even());
+            let inside =
+                column >= 0.0 && line >= 0.0 && column < camera.width as f32 && line < camera.height as f32;
+            image.push(if inside { frame_byte(salt, line as u64 * stride + column as u64) } else { BORDER });
+        }
+    }
+    image
+}
+
 /// How many pixels of a warp's image are not what they have to be, and how many there are.
 pub(crate) fn differing(image: &WarpImage) -> (usize, usize) {
-    let expected: Vec<u8> =
-        image.salts.iter().flat_map(|&salt| packed(image.camera, &image.matrix, salt)).collect();
+    let expected: Vec<u8> = match image.salts[..] {
+        [salt] => driver_image(image.camera, &image.matrix, salt),
+        _ => image.salts.iter().flat_map(|&salt| packed(image.camera, &image.matrix, salt)).collect(),
+    };
     if expected.len() != image.pixels.len() {
         return (expected.len(), expected.len());
     }
@@ -68,7 +92,13 @@ pub(crate) fn differing(image: &WarpImage) -> (usize, usize) {
 #[cfg(test)]
 pub(crate) fn faultless(camera: Camera, matrix: [f32; 9]) -> WarpImage {
     let pixels = [1, 2].into_iter().flat_map(|salt| packed(camera, &matrix, salt)).collect();
-    WarpImage { camera, matrix, salts: [1, 2], pixels }
+    WarpImage { camera, matrix, salts: vec![1, 2], pixels }
+}
+
+/// What driver monitoring's warp without fault makes of the known frame.
+#[cfg(test)]
+pub(crate) fn faultless_driver(camera: Camera, matrix: [f32; 9]) -> WarpImage {
+    WarpImage { camera, matrix, salts: vec![1], pixels: driver_image(camera, &matrix, 1) }
 }
 
 #[cfg(test)]
@@ -97,6 +127,18 @@ mod tests {
             let (wrong, all) = differing(&foreign);
             assert!(wrong > all / 2, "{wrong} of {all}");
         }
+    }
+
+    #[test]
+    fn driver_monitoring_sees_a_border_beyond_the_frame() {
+        let camera = CAMERAS[1];
+        let beyond = [2.0, 0.0, -64.0, 0.0, 2.0, -64.0, 0.0, 0.0, 1.0];
+        let image = faultless_driver(camera, beyond);
+        assert_eq!((image.pixels.len(), image.pixels[0]), (1440 * 960, 16));
+        assert_eq!(image.pixels[32 * 1440 + 32], frame_byte(1, 0));
+        assert_eq!(differing(&image).0, 0);
+        let foreign = WarpImage { camera: CAMERAS[0], ..image };
+        assert!(differing(&foreign).0 > 100_000);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use model_catalog::{CAMERAS, ModelType, Target};
 use serde::Serialize;
 use tinygrad_compile::{
     driver::PythonChoices,
-    job::{JobEnvironment, JobKind, JobRequest, JobStatus, REQUEST_FILE, RunJob, run_job},
+    job::{DriveJob, JobEnvironment, JobKind, JobRequest, JobStatus, REQUEST_FILE, RunJob, run_job},
 };
 
 /// How a load ended.
@@ -83,11 +83,16 @@ impl Loader {
             artifact,
             target: self.target,
             model_type,
-            cameras: vec![CAMERAS[0]],
-            steps: 1,
-            seed: 42,
-            frames: "random".to_owned(),
-            probes: false,
+            sha256: None,
+            drive: DriveJob {
+                cameras: vec![CAMERAS[0]],
+                steps: 1,
+                seed: 42,
+                frames: "random".to_owned(),
+                probes: false,
+                record: 0,
+                soak_seconds: 0.0,
+            },
             python: Some(self.python.clone()),
         }));
         write_json(dir.join(REQUEST_FILE), &request)?;

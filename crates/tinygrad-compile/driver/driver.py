@@ -21,7 +21,7 @@ from typing import Any
 
 from events import DriverError, Events, as_driver_error, take_over_stdout
 from isolate import watch_host
-from request import PROTOCOL, TARGETS, CompileRequest, DmRequest, ProveRequest, RunRequest, bad, take
+from request import PROTOCOL, TARGETS, CompileRequest, DmRequest, DmRunRequest, ProveRequest, RunRequest, bad, take
 
 
 def read_request(path: str) -> dict[str, Any]:
@@ -99,6 +99,16 @@ def dm_unit(request: dict[str, Any], events: Events) -> dict[str, Any]:
     return dm_op.HANDLERS[request["op"]](request, events)
 
 
+def dm_run(request: dict[str, Any], events: Events) -> dict[str, Any]:
+    import dm_run_op
+    return dm_run_op.run(request, events)
+
+
+def dm_run_unit(request: dict[str, Any], events: Events) -> dict[str, Any]:
+    import dm_run_op
+    return dm_run_op.HANDLERS[request["op"]](request, events)
+
+
 def prove(request: dict[str, Any], events: Events) -> dict[str, Any]:
     import prove_op
     return prove_op.run(ProveRequest.parse(request), events)
@@ -129,10 +139,12 @@ OPERATIONS = {
     "batch": Operation(lambda r: take(r, "requests", list), batch, leads=True),
     "dm": Operation(DmRequest.parse, dm, leads=True),
     "dm_replay": Operation(DmRequest.parse, dm_replay, leads=True),
+    "dm_run": Operation(DmRunRequest.parse, dm_run, leads=True),
     # Units of these, where forking is not used.
     "dm_capture": Operation(DmRequest.parse, dm_unit),
     "dm_prove": Operation(DmRequest.parse, dm_unit),
     "dm_replay_one": Operation(DmRequest.parse, dm_unit),
+    "dm_run_one": Operation(DmRunRequest.parse, dm_run_unit),
     "capture_warp": Operation(CompileRequest.parse, unit),
     "capture_policy": Operation(CompileRequest.parse, unit),
 }

@@ -11,7 +11,7 @@ PROTOCOL = 1
 DEFAULT_CACHE_MIB = 256
 MODEL_TYPES = {"vision_policy": ("vision", "policy"), "vision_multi_policy": ("vision", "on_policy", "off_policy"),
                "supercombo": ("model",)}
-FRAME_KINDS = ("random", "gradient", "checkerboard", "road")
+FRAME_KINDS = ("random", "gradient", "checkerboard", "road", "structured")
 PIPELINES = ("policy", "warp")
 # The device that each target's DEV names.
 TARGETS = {"cpu": "CPU", "qcom": "QCOM", "external-gpu": "AMD"}
@@ -149,6 +149,8 @@ class RunRequest:
     seed: int
     frames: str
     probes: bool
+    record: int
+    soak_seconds: float
 
     @staticmethod
     def parse(request: dict[str, Any]) -> RunRequest:
@@ -158,7 +160,43 @@ class RunRequest:
             raise bad("'steps' must be at least 1")
         return RunRequest(take(request, "artifact", str), take(request, "out_dir", str), take(request, "out_of_band", bool, False),
                           parse_cameras(request), steps, take(request, "seed", int, 42), frames,
-                          take(request, "probes", bool, False))
+                          take(request, "probes", bool, False), *parse_extent(request))
+
+
+def parse_extent(request: dict[str, Any]) -> tuple[int, float]:
+    """How many steps' inputs are recorded, and how long the soak takes."""
+    record, soak = take(request, "record", int, 0), float(take(request, "soak_seconds", (int, float), 0.0))
+    if record < 0 or not 0 <= soak < float("inf"):
+        raise bad("'record' and 'soak_seconds' must not be negative")
+    return record, soak
+
+
+@dataclass(frozen=True)
+class DmRunRequest:
+    """Driver monitoring as the runtime runs it: the model, and the warp of the camera that is there."""
+
+    model: str
+    warps: dict[Camera, str]
+    metadata: Metadata
+    out_dir: str
+    cameras: tuple[Camera, ...]
+    steps: int
+    seed: int
+    frames: str
+    probes: bool
+    record: int
+    soak_seconds: float
+    target: str
+
+    @staticmethod
+    def parse(request: dict[str, Any]) -> DmRunRequest:
+        cameras = parse_cameras(request)
+        files = take(request, "warps", dict)
+        driven = RunRequest.parse({**request, "artifact": take(request, "model", str)})
+        return DmRunRequest(driven.artifact, {c: take(files, f"{c[0]}x{c[1]}", str) for c in cameras},
+                            Metadata.parse(take(request, "metadata", dict)), driven.out_dir, cameras, driven.steps, driven.seed,
+                            driven.frames, driven.probes, driven.record, driven.soak_seconds,
+                            take_choice(request, "target", tuple(TARGETS)))
 
 
 @dataclass(frozen=True)

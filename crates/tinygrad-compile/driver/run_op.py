@@ -7,8 +7,6 @@ outputs depend on (history, road camera, wide camera), and each warp is shown al
 
 from __future__ import annotations
 
-import resource
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -16,79 +14,15 @@ from typing import Any
 import numpy as np
 
 import artifact
-from calls import Inputs, make_warp_call, on_device
-from cameras import camera_name
+from cameras import camera_name, settings
+from compile_op import versions
 from events import Events
 from frames import Nv12
 from prove_op import jits_of, layout_of
-from queues import Layout
 from request import Camera, RunRequest
-from scenes import frames, hash_bytes, noise
-
-FIXED_INPUTS = {"traffic_convention": [1.0, 0.0], "action_t": [0.15, 0.25]}
-
-
-# Added to the seed where a probe shows another frame.
-OTHER_SEED = 7919
-WARP_MATRICES = {"identity": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "scaled": [[2, 0, 16], [0, 2, 8], [0, 0, 1]]}
-
-
-class Session:
-    """One artifact on one camera, with its state."""
-
-    def __init__(self, loaded: dict[str, Any], camera: Camera, request: RunRequest, probe: str = "") -> None:
-        self.loaded, self.camera, self.probe = loaded, camera, probe
-        self.kind, self.seed = request.frames, request.seed
-        # Queues are sampled every frame_skip steps: only after so many does the first step show in what the model is given.
-        self.probed_step = int(loaded["frame_skip"])
-        self.layout: Layout = layout_of(loaded)
-        self.inputs = Inputs(self.layout, loaded["image_history_pipeline"])
-        self.queues = self.inputs.empty_queues()
-        self.packed = np.zeros(self.layout.packed_size, np.float32)
-        self.offsets = self.layout.packed_offsets()
-        for name, values in FIXED_INPUTS.items():
-            self.set_input(name, values)
-        self.packed_tensor = on_device(self.packed, "NPY")
-
-    def set_input(self, name: str, values: Any) -> None:
-        if name not in self.offsets:
-            return
-        start, shape = self.offsets[name]
-        flat = np.zeros(int(np.prod(shape)), np.float32)
-        given = np.asarray(values, np.float32).reshape(-1)
-        flat[: given.size] = given[: flat.size]
-        self.packed[start:start + flat.size] = flat
-
-    def seen(self, step: int) -> list[np.ndarray]:
-        """What the cameras show; a probe shows the last frame of one camera otherwise."""
-        layout = Nv12(*self.camera)
-        shown = frames(self.kind, layout, self.seed, step)
-        if step == self.probed_step and self.probe in ("road", "wide"):
-            wide = self.probe == "wide"
-            shown[wide] = noise(layout, self.seed + OTHER_SEED, step, wide)
-        return shown
-
-    def warp(self, shown: list[np.ndarray], matrix: Any = WARP_MATRICES["identity"]) -> Any:
-        sampled = self.loaded["image_history_pipeline"] == "warp"
-        queues = {n: self.queues[n] for n in ("img_q", "big_img_q")} if sampled else {}
-        call = make_warp_call(queues, [np.array(matrix, np.float32)] * 2, shown)
-        return self.loaded[self.camera](**call.arguments), call
-
-    def step(self, step: int, shown: list[np.ndarray]) -> list[np.ndarray]:
-        warped, call = self.warp(shown)
-        state = {n: self.queues[n] for n in self.loaded["policy_input_keys"] if n in self.queues}
-        images = dict(zip(("img", "big_img"), warped)) if isinstance(warped, tuple) else {"warped": warped}
-        outputs = self.loaded["run_policy"](**images, **state, packed_npy_inputs=self.packed_tensor)
-        values = [o.numpy() for o in outputs]
-        del call
-        self.feed_back(values[0])
-        return values
-
-    def feed_back(self, first: np.ndarray) -> None:
-        """A supercombo is given its last hidden state again."""
-        if self.layout.supercombo:
-            where = self.loaded["metadata"]["model"]["output_slices"]["hidden_state"]
-            self.set_input("prev_feat", first[..., where])
+from scenes import hash_bytes
+from session import WARP_MATRICES, Session, newest_images
+from soak import peak_bytes, soak
 
 
 def output_keys(loaded: dict[str, Any]) -> list[str]:
@@ -104,20 +38,43 @@ def save(request: RunRequest, camera: Camera, name: str, values: np.ndarray) -> 
     return file
 
 
-def run_camera(loaded: dict[str, Any], camera: Camera, request: RunRequest) -> tuple[list[dict[str, Any]], list[float]]:
+def run_camera(loaded: dict[str, Any], camera: Camera, request: RunRequest) -> tuple[list[dict[str, Any]], list[float], list[dict[str, Any]]]:
+    """Outputs and seconds of every step, and what the models were given in the first `record` of them."""
     session = Session(loaded, camera, request)
-    steps, seconds = [], []
+    steps, seconds, images, packed = [], [], [], []
     for step in range(request.steps):
         shown = session.seen(step)
+        if step < request.record:
+            packed.append(session.packed.copy())
         started = time.perf_counter()
-        steps.append(session.step(step, shown))
+        steps.append(session.step(shown))
         seconds.append(round(time.perf_counter() - started, 6))
+        if step < request.record:
+            images.append(newest_images(session.warped))
     outputs = []
     for i, key in enumerate(output_keys(loaded)):
         values = np.stack([s[i] for s in steps]).astype("<f4")
         file = save(request, camera, f"{key}.f32", values)
         outputs.append({"key": key, "camera": list(camera), "file": file, "shape": list(values.shape)})
-    return outputs, seconds
+    return outputs, seconds, given(request, camera, images, packed)
+
+
+def given(request: RunRequest, camera: Camera, images: list[np.ndarray], packed: list[np.ndarray]) -> list[dict[str, Any]]:
+    """The recorded inputs of one camera: what the warps made of the frames, and the packed vectors."""
+    found = []
+    for name, values in (("images", images), ("packed", packed)):
+        if values:
+            stacked = np.stack(values)
+            file = save(request, camera, f"given.{name}", stacked)
+            found.append({"name": name, "camera": list(camera), "file": file, "shape": list(stacked.shape)})
+    return found
+
+
+def run_soak(loaded: dict[str, Any], request: RunRequest, events: Events) -> list[dict[str, Any]]:
+    """The first camera's model for minutes, over a few frames again and again: making frames takes longer than a step."""
+    session = Session(loaded, request.cameras[0], request)
+    shown = [session.seen(step) for step in range(8)]
+    return soak(lambda step: session.step(shown[step % len(shown)]), request.soak_seconds, events)
 
 
 def probe_camera(loaded: dict[str, Any], camera: Camera, request: RunRequest) -> list[dict[str, Any]]:
@@ -128,7 +85,7 @@ def probe_camera(loaded: dict[str, Any], camera: Camera, request: RunRequest) ->
         first = session.probed_step if probe == "history" else 0
         values: list[np.ndarray] = []
         for step in range(first, session.probed_step + 1):
-            values = session.step(step, session.seen(step))
+            values = session.step(session.seen(step))
         for key, value in zip(output_keys(loaded), values):
             file = save(request, camera, f"{key}.{probe}.f32", value.astype("<f4"))
             found.append({"probe": probe, "step": session.probed_step, "key": key, "camera": list(camera), "file": file,
@@ -144,19 +101,12 @@ def show_warps(loaded: dict[str, Any], camera: Camera, request: RunRequest) -> l
     for name, matrix in WARP_MATRICES.items():
         session = Session(loaded, camera, request)
         warped, call = session.warp(shown, matrix)
-        parts = [part.numpy() for part in warped] if isinstance(warped, tuple) else list(warped.numpy())
+        newest = newest_images(warped)
         del call
-        newest = np.concatenate([part.reshape(-1, *part.shape[-2:])[-6:] for part in parts]).astype(np.uint8)
         file = save(request, camera, f"warp.{name}.u8", newest)
         found.append({"camera": list(camera), "matrix": [float(v) for row in matrix for v in row], "salts": [1, 2],
-                      "file": file, "shape": [2, 6, *newest.shape[1:]]})
+                      "file": file, "shape": list(newest.shape)})
     return found
-
-
-def peak_bytes() -> int:
-    """Largest resident size of this process so far."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024
 
 
 def described(metadata: dict[str, Any]) -> dict[str, Any]:
@@ -172,21 +122,23 @@ def run(request: RunRequest, events: Events) -> dict[str, Any]:
         loaded = artifact.load(request.artifact, request.out_of_band)
     jits_of(loaded, request.cameras)
     outputs: list[dict[str, Any]] = []
+    inputs: list[dict[str, Any]] = []
     probes: list[dict[str, Any]] = []
     warps: list[dict[str, Any]] = []
     step_seconds: dict[str, list[float]] = {}
     for camera in request.cameras:
         with events.stage(f"run_{camera_name(camera)}"):
-            more, step_seconds[camera_name(camera)] = run_camera(loaded, camera, request)
+            more, step_seconds[camera_name(camera)], recorded = run_camera(loaded, camera, request)
             outputs += more
+            inputs += recorded
         if request.probes:
             with events.stage(f"probe_{camera_name(camera)}"):
                 probes += probe_camera(loaded, camera, request)
                 warps += show_warps(loaded, camera, request)
+    windows = run_soak(loaded, request, events) if request.soak_seconds > 0 else []
     layout = layout_of(loaded)
-    return {"outputs": outputs, "probes": probes, "warps": warps, "peak_bytes": peak_bytes(), "step_seconds": step_seconds, "load_seconds": events.seconds["load"],
-            "model_type": loaded["model_type"], "policy_order": loaded.get("policy_order", []),
+    return {"outputs": outputs, "inputs": inputs, "probes": probes, "warps": warps, "soak": windows, "peak_bytes": peak_bytes(),
+            "step_seconds": step_seconds, "load_seconds": events.seconds["load"], **versions(), "settings": settings(),
+            "model_type": loaded["model_type"], "policy_order": loaded.get("policy_order", []), "frame_skip": loaded["frame_skip"],
             "behavior_version": loaded.get("behavior_version"), "metadata": described(loaded["metadata"]),
             "parsed_inputs": {n: list(s) for n, (_, s) in layout.packed_offsets().items()}}
-
-

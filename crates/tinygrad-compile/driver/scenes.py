@@ -2,7 +2,7 @@
 
 `random` frames are seeded noise and reach every input pixel; the others have structure, so that pictures of a run can be
 read: `gradient` drifts, `checkerboard` slides, and `road` is a straight two-lane road in perspective that moves towards the
-camera. `hash` frames are a plain function of the byte's position, for a host that computes the same without numpy.
+camera. `structured` shows the three in turn, the road last and for good. `hash` frames are a plain function of the byte's position, for a host that computes the same without numpy.
 """
 
 from __future__ import annotations
@@ -77,7 +77,20 @@ def noise(layout: Nv12, seed: int, step: int, wide: bool) -> np.ndarray:
     return random_bytes(seed, 1000 + 2 * step + wide, layout.size)
 
 
-DRAWN: dict[str, Callable[[Nv12, int, bool], np.ndarray]] = {"gradient": gradient, "checkerboard": checkerboard, "road": road}
+STRUCTURED_STEPS = 4  # Steps of gradients, then of checkerboards, before the road.
+
+
+def structured(layout: Nv12, step: int, wide: bool) -> np.ndarray:
+    if step < STRUCTURED_STEPS:
+        return gradient(layout, step, wide)
+    if step < 2 * STRUCTURED_STEPS:
+        return checkerboard(layout, step, wide)
+    return road(layout, step, wide)
+
+
+DRAWN: dict[str, Callable[[Nv12, int, bool], np.ndarray]] = {"gradient": gradient, "checkerboard": checkerboard, "road": road,
+                                                               "structured": structured}
+
 
 def frames(kind: str, layout: Nv12, seed: int, step: int) -> list[np.ndarray]:
     """The road camera's frame and the wide one's."""

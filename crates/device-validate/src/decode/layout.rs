@@ -48,7 +48,11 @@ pub fn layout_of(name: &str, width: usize) -> Option<(Vec<usize>, Form)> {
     if let Some((_, shape, older)) = MIXTURES.iter().find(|(mixture, ..)| *mixture == name) {
         return mixture(shape, *older, width);
     }
-    if PROBABILITIES.contains(&name) {
+    // Driver monitoring has each output once for the left seat and once for the right.
+    if name.starts_with("face_descs") {
+        return mixture(&[6], None, width);
+    }
+    if PROBABILITIES.contains(&name) || name.contains("_prob_") || name == "wheel_on_right" {
         return Some((vec![width], Form::Probability));
     }
     match name {

@@ -126,6 +126,15 @@ mod tests {
     }
 
     #[test]
+    fn driver_monitoring_has_faces_and_probabilities() {
+        let face = decode("face_descs_rhd", &mixture(0.5, 0.0, 6)).unwrap();
+        assert_eq!((face.shape, face.values[5], face.deviations.unwrap()[5]), (vec![6], 0.5, 1.0));
+        assert_eq!(decode("using_phone_prob_lhd", &[0.0]).unwrap().values, [0.5]);
+        assert_eq!(decode("wheel_on_right", &[0.0]).unwrap().values, [0.5]);
+        assert_eq!(decode("face_descs_lhd", &[0.0; 11]), None);
+    }
+
+    #[test]
     fn widths_of_no_generation_are_not_decoded_and_other_names_stay_raw() {
         for (name, width) in
             [("plan", 991), ("lead", 100), ("pose", 6), ("lead_prob", 0), ("desire_pred", 33)]

@@ -10,7 +10,7 @@ const ROUNDING: usize = 1000;
 pub(super) fn judge(recording: &Recording, slices: &[Slice]) -> Vec<Verdict> {
     let mut found = Vec::new();
     for run in &recording.cameras {
-        for kind in [ProbeKind::History, ProbeKind::Road, ProbeKind::Wide] {
+        for &kind in kinds(recording) {
             let probe =
                 recording.probes.iter().find(|probe| probe.camera == run.camera && probe.kind == kind);
             match probe.map(|probe| (probe, unchanged(run, probe, slices))) {
@@ -23,6 +23,14 @@ pub(super) fn judge(recording: &Recording, slices: &[Slice]) -> Vec<Verdict> {
     }
     found.extend(warps(recording));
     found
+}
+
+/// What the outputs have to depend on. Driver monitoring has no state and one camera.
+fn kinds(recording: &Recording) -> &'static [ProbeKind] {
+    match recording.model_type {
+        Some(_) => &[ProbeKind::History, ProbeKind::Road, ProbeKind::Wide],
+        None => &[ProbeKind::Image, ProbeKind::Calibration],
+    }
 }
 
 /// Whether every output is what it was in the plain run; `None` where that was not recorded.
@@ -51,6 +59,12 @@ fn ignored(probe: &Probe) -> Verdict {
         ProbeKind::Wide => {
             (Check::CameraIgnored, "the outputs are the same for another frame of the wide camera")
         }
+        ProbeKind::Image => {
+            (Check::CameraIgnored, "the outputs are the same for another frame of the driver camera")
+        }
+        ProbeKind::Calibration => {
+            (Check::CalibrationIgnored, "the outputs are the same for another calibration")
+        }
     };
     Verdict { step: Some(probe.step), ..Verdict::failure(check, text) }.on(probe.camera)
 }
@@ -60,6 +74,8 @@ fn not_seen(kind: ProbeKind, camera: Camera) -> Verdict {
         ProbeKind::History => "history",
         ProbeKind::Road => "the road camera",
         ProbeKind::Wide => "the wide camera",
+        ProbeKind::Image => "the driver camera",
+        ProbeKind::Calibration => "the calibration",
     };
     Verdict::warning(Check::NotSeen, format!("whether the outputs depend on {what} was not recorded"))
         .on(camera)

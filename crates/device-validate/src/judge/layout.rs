@@ -1,8 +1,8 @@
 //! Whether the outputs are those that the runtime reads.
 
-use model_catalog::{PolicyKey, SliceError};
+use model_catalog::{ModelType, PolicyKey, SliceError};
 
-use super::{CONTROL_OUTPUTS, REQUIRED_OUTPUTS};
+use super::{CONTROL_OUTPUTS, DM_OUTPUTS, REQUIRED_OUTPUTS};
 use crate::{Check, Recording, Verdict, decode::layout_of, recording::Slice};
 
 pub(super) fn judge(
@@ -12,7 +12,8 @@ pub(super) fn judge(
 ) -> Vec<Verdict> {
     let mut found = Vec::new();
     let has = |name: &str| slices.iter().any(|slice| slice.name == name && !slice.range.is_empty());
-    for name in REQUIRED_OUTPUTS.iter().filter(|name| !has(name)) {
+    let required: &[&str] = if recording.model_type.is_some() { &REQUIRED_OUTPUTS } else { &DM_OUTPUTS };
+    for name in required.iter().filter(|name| !has(name)) {
         found.push(Verdict {
             slice: Some((*name).to_owned()),
             ..Verdict::failure(Check::Missing, "the required output is missing")
@@ -24,14 +25,14 @@ pub(super) fn judge(
             found.push(Verdict::failure(Check::Shape, text).in_slice(slice.output, &slice.name));
         }
     }
-    if !CONTROL_OUTPUTS.iter().any(|name| has(name)) {
+    if recording.model_type.is_some() && !CONTROL_OUTPUTS.iter().any(|name| has(name)) {
         let text = format!("no output controls the car: one of {} is needed", CONTROL_OUTPUTS.join(", "));
         found.push(Verdict::failure(Check::NoControl, text));
     }
     found.extend(bad.iter().map(|(output, name, error)| {
         Verdict::failure(Check::Layout, error.to_string()).in_slice(*output, name)
     }));
-    let expected = recording.model_type.metadata_keys();
+    let expected = recording.model_type.map_or(&[PolicyKey::Model][..], ModelType::metadata_keys);
     for run in &recording.cameras {
         for key in expected {
             let text = match (run.outputs.get(key), recording.metadata.get(key)) {

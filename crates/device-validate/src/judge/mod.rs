@@ -1,9 +1,11 @@
 //! The judge: verdicts from a recording, without a device.
 
+mod budget;
 mod dependence;
 mod layout;
 mod plausible;
 mod replay;
+mod soak;
 mod sources;
 mod timing;
 mod values;
@@ -12,15 +14,40 @@ use std::collections::BTreeMap;
 
 use model_catalog::{ModelMetadata, PolicyKey};
 
-pub use timing::{Budget, StepTimes};
+pub use budget::Budget;
+pub use soak::SoakWindow;
+pub use timing::StepTimes;
 
-use crate::{Check, Recording, Severity, Verdict, recording::Slice};
+use crate::{CameraRun, Check, Recording, Severity, Verdict, recording::Slice};
 
 /// Outputs that every driving model must have.
 pub const REQUIRED_OUTPUTS: [&str; 7] =
     ["plan", "lane_lines", "lane_lines_prob", "road_edges", "lead", "lead_prob", "pose"];
 /// Outputs of which one must be there to control the car.
 pub(crate) const CONTROL_OUTPUTS: [&str; 3] = ["action", "desired_curvature", "plan"];
+
+/// Outputs that driver monitoring must have.
+pub(crate) const DM_OUTPUTS: [&str; 19] = [
+    "face_descs_lhd",
+    "face_prob_lhd",
+    "left_eye_prob_lhd",
+    "right_eye_prob_lhd",
+    "sunglasses_prob_lhd",
+    "left_blink_prob_lhd",
+    "right_blink_prob_lhd",
+    "using_phone_prob_lhd",
+    "sleep_prob_lhd",
+    "face_descs_rhd",
+    "face_prob_rhd",
+    "left_eye_prob_rhd",
+    "right_eye_prob_rhd",
+    "sunglasses_prob_rhd",
+    "left_blink_prob_rhd",
+    "right_blink_prob_rhd",
+    "using_phone_prob_rhd",
+    "sleep_prob_rhd",
+    "wheel_on_right",
+];
 
 /// What a recording shows.
 #[derive(Debug, Clone, PartialEq)]
@@ -56,6 +83,8 @@ pub struct Evidence<'e> {
     pub run: &'e Recording,
     /// A run of a second process on the same frames.
     pub again: Option<&'e Recording>,
+    /// A run over gradients, checkerboards and a drawn road.
+    pub drive: Option<&'e Recording>,
     /// What the device allows.
     pub budget: Budget,
     /// What the ONNX files of the workspace say, where they are there.
@@ -72,11 +101,19 @@ pub fn judge(evidence: &Evidence<'_>) -> Judgement {
     verdicts.extend(layout::judge(recording, &slices, &bad));
     verdicts.extend(sources::judge(recording, &evidence.sources));
     for run in &recording.cameras {
-        for slice in slices.iter().filter(|slice| !is_padding(slice)) {
-            verdicts.extend(values::judge(run, slice));
-        }
+        verdicts.extend(values_of(run, &slices));
         verdicts.extend(values::duplicates(run, &slices));
         verdicts.extend(plausible::judge(run, &slices));
+    }
+    for run in evidence.drive.iter().flat_map(|drive| &drive.cameras) {
+        // What fails on noise is named already; what fails only on a picture is said to do so.
+        let is_new = |verdict: &Verdict| {
+            !verdicts.iter().any(|known| known.check == verdict.check && known.slice == verdict.slice)
+        };
+        let new: Vec<Verdict> = values_of(run, &slices).filter(is_new).collect();
+        let on_pictures =
+            |verdict: Verdict| Verdict { text: format!("{}, on drawn frames", verdict.text), ..verdict };
+        verdicts.extend(new.into_iter().map(on_pictures));
     }
     verdicts.extend(dependence::judge(recording, &slices));
     match evidence.again {
@@ -84,6 +121,7 @@ pub fn judge(evidence: &Evidence<'_>) -> Judgement {
         None => verdicts.push(Verdict::warning(Check::NotSeen, "no second process was run to compare with")),
     }
     verdicts.extend(timing::judge(recording, &evidence.budget));
+    verdicts.extend(soak::judge(recording, &evidence.budget));
     verdicts.sort_by(|a, b| b.severity.cmp(&a.severity).then(a.check.cmp(&b.check)));
     let mut sizes: Vec<(String, PolicyKey, usize)> = Vec::new();
     for slice in &slices {
@@ -93,6 +131,10 @@ pub fn judge(evidence: &Evidence<'_>) -> Judgement {
     let has_control_output =
         CONTROL_OUTPUTS.iter().any(|name| slices.iter().any(|slice| slice.name == *name));
     Judgement { verdicts, sizes, has_control_output }
+}
+
+fn values_of<'r>(run: &'r CameraRun, slices: &'r [Slice]) -> impl Iterator<Item = Verdict> + 'r {
+    slices.iter().filter(|slice| !is_padding(slice)).filter_map(|slice| values::judge(run, slice))
 }
 
 /// Padding says nothing: it may be constant, and in some models it covers the whole output.

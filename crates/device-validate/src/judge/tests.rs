@@ -3,7 +3,10 @@ use std::collections::BTreeMap;
 use model_catalog::{CAMERAS, ModelMetadata, ModelType, SliceSpec};
 
 use super::*;
-use crate::{CameraRun, Probe, ProbeKind, Series, warp::faultless};
+use crate::{
+    CameraRun, Probe, ProbeKind, Series,
+    warp::{faultless, faultless_driver},
+};
 
 /// Slices of a split model's two outputs, with the widths of real ones.
 const VISION: [(&str, usize); 11] = [
@@ -61,11 +64,16 @@ pub(crate) fn good() -> Recording {
         step_seconds: vec![0.01; STEPS],
     };
     let mut recording = Recording {
-        model_type: ModelType::VisionPolicy,
+        model_type: Some(ModelType::VisionPolicy),
         policy_order: vec![PolicyKey::Policy],
         behavior_version: None,
         metadata,
-        parsed_inputs: vec!["desire".to_owned(), "traffic_convention".to_owned()],
+        packed_layout: vec![("desire".to_owned(), vec![8]), ("traffic_convention".to_owned(), vec![1, 2])],
+        frame_skip: Some(4),
+        settings: BTreeMap::new(),
+        versions: BTreeMap::new(),
+        given: Vec::new(),
+        soak: Vec::new(),
         load_seconds: 0.5,
         peak_bytes: Some(400 << 20),
         cameras: CAMERAS.into_iter().enumerate().map(run).collect(),
@@ -121,7 +129,14 @@ pub(crate) fn plant(recording: &mut Recording, name: &str, change: impl FnMut(us
 }
 
 fn evidence<'e>(run: &'e Recording, again: &'e Recording) -> Evidence<'e> {
-    Evidence { run, again: Some(again), budget: Budget::NONE, sources: BTreeMap::new(), known: Vec::new() }
+    Evidence {
+        run,
+        again: Some(again),
+        drive: None,
+        budget: Budget::NONE,
+        sources: BTreeMap::new(),
+        known: Vec::new(),
+    }
 }
 
 /// The judgement of a recording whose second process computed the same.
@@ -366,4 +381,128 @@ fn what_is_known_of_the_file_counts() {
     let known = vec![Verdict::failure(Check::File, "run_policy runs on CPU, not on QCOM")];
     let judgement = judge(&Evidence { known, ..evidence(&recording, &recording) });
     assert!(!judgement.passed());
+}
+
+/// Windows of a soak of twenty minutes: time of a step, resident bytes and objects by window.
+fn soaked(p50: impl Fn(f64) -> f64, bytes: impl Fn(f64) -> f64, objects: impl Fn(f64) -> f64) -> Judgement {
+    let mut recording = good();
+    recording.soak = (1..=60)
+        .map(|window| {
+            let minute = f64::from(window) / 3.0;
+            SoakWindow {
+                at_seconds: minute * 60.0,
+                steps: 400,
+                p50: p50(minute),
+                p99: p50(minute) * 1.1,
+                resident_bytes: Some(bytes(minute) as u64),
+                objects: Some(objects(minute) as u64),
+            }
+        })
+        .collect();
+    let budget = Budget::of(model_catalog::Target::Qcom);
+    judge(&Evidence { budget, ..evidence(&recording, &recording) })
+}
+
+const MIB: f64 = 1024.0 * 1024.0;
+
+#[test]
+fn a_soak_that_settles_passes() {
+    let warming = |minute: f64| 400.0 * MIB + 50.0 * MIB * (1.0 - (-minute).exp());
+    let judgement = soaked(|_| 0.03, warming, |minute| 150_000.0 + minute * 10.0);
+    assert_eq!(judgement.verdicts, []);
+}
+
+#[test]
+fn a_soak_that_drifts_leaks_or_is_late_is_named() {
+    let steady = |_| 400.0 * MIB;
+    let few = |_| 150_000.0;
+    let drift = soaked(|minute| 0.02 + 0.001 * minute, steady, few);
+    assert_eq!(checks(&drift), [(Check::Drift, None)]);
+    assert!(!drift.passed());
+    let leak = soaked(|_| 0.03, |minute| (400.0 + 6.0 * minute) * MIB, few);
+    assert_eq!(checks(&leak), [(Check::Memory, None)]);
+    assert!(leak.verdicts[0].text.contains("6.0 MiB a minute"), "{}", leak.verdicts[0]);
+    let objects = soaked(|_| 0.03, steady, |minute| 150_000.0 + 2400.0 * minute);
+    assert_eq!(checks(&objects), [(Check::Memory, None)]);
+    let late = soaked(|minute| if minute > 10.0 { 0.049 } else { 0.045 }, steady, few);
+    assert_eq!(checks(&late), [(Check::Slow, None)]);
+}
+
+#[test]
+fn a_soak_that_says_too_little_is_not_passed_over() {
+    let mut recording = good();
+    let window =
+        SoakWindow { at_seconds: 1.0, steps: 20, p50: 0.01, p99: 0.01, resident_bytes: None, objects: None };
+    recording.soak = vec![window];
+    assert_eq!(checks(&judged(&recording)), [(Check::NotSeen, None)]);
+    recording.soak = (0..10).map(|at| SoakWindow { at_seconds: f64::from(at), ..window }).collect();
+    assert_eq!(checks(&judged(&recording)), [(Check::NotSeen, None)]);
+}
+
+#[test]
+fn what_fails_on_drawn_frames_only_is_said_so() {
+    let run = good();
+    let mut drive = good();
+    plant(&mut drive, "lead", |_, values| values.fill(0.0));
+    let judgement = judge(&Evidence { drive: Some(&drive), ..evidence(&run, &run) });
+    assert_eq!(checks(&judgement), one(Check::AllZero, "lead"));
+    assert!(judgement.verdicts[0].text.contains("on drawn frames"), "{}", judgement.verdicts[0]);
+    let both = judge(&Evidence { drive: Some(&drive), ..evidence(&drive, &drive) });
+    assert_eq!(checks(&both).len(), 1, "{:?}", both.verdicts);
+}
+
+const BEYOND: [f32; 9] = [2.0, 0.0, -64.0, 0.0, 2.0, -64.0, 0.0, 0.0, 1.0];
+
+/// What a good driver-monitoring set leaves.
+fn good_dm() -> Recording {
+    let mut slices: Vec<(&str, usize)> =
+        DM_OUTPUTS.iter().map(|name| (*name, if name.starts_with("face_descs") { 12 } else { 1 })).collect();
+    slices.push(("features", 512));
+    let mut recording = good();
+    recording.model_type = None;
+    recording.policy_order.clear();
+    recording.metadata = BTreeMap::from([(PolicyKey::Model, metadata(&slices))]);
+    for (at, run) in recording.cameras.iter_mut().enumerate() {
+        run.outputs = BTreeMap::from([(PolicyKey::Model, series(at, 553, STEPS))]);
+    }
+    let probe = |(at, camera): (usize, model_catalog::Camera)| {
+        [ProbeKind::Image, ProbeKind::Calibration].map(|kind| Probe {
+            kind,
+            camera,
+            step: 0,
+            outputs: BTreeMap::from([(PolicyKey::Model, series(90 + at, 553, 1).row(0).to_vec())]),
+        })
+    };
+    recording.probes = CAMERAS.into_iter().enumerate().flat_map(probe).collect();
+    recording.warps = CAMERAS.map(|camera| faultless_driver(camera, BEYOND)).to_vec();
+    recording
+}
+
+#[test]
+fn a_good_driver_monitoring_set_passes_without_a_word() {
+    let judgement = judged(&good_dm());
+    assert_eq!(judgement.verdicts, []);
+    assert_eq!(judgement.sizes.len(), 20);
+}
+
+#[test]
+fn faults_of_driver_monitoring_are_named() {
+    let mut recording = good_dm();
+    plant(&mut recording, "sleep_prob_lhd", |_, values| values[0] = f32::NAN);
+    assert_eq!(found(&recording), one(Check::NonFinite, "sleep_prob_lhd"));
+    let mut recording = good_dm();
+    recording.metadata.get_mut(&PolicyKey::Model).unwrap().output_slices.shift_remove("face_prob_rhd");
+    assert_eq!(found(&recording), one(Check::Missing, "face_prob_rhd"));
+    let mut recording = good_dm();
+    recording.warps[1].pixels = faultless_driver(CAMERAS[0], BEYOND).pixels;
+    assert_eq!(found(&recording), [(Check::WrongWarp, None)]);
+    for (kind, check) in
+        [(ProbeKind::Image, Check::CameraIgnored), (ProbeKind::Calibration, Check::CalibrationIgnored)]
+    {
+        let mut recording = good_dm();
+        let plain = recording.cameras[0].outputs[&PolicyKey::Model].row(0).to_vec();
+        let probe = recording.probes.iter_mut().find(|probe| probe.kind == kind).unwrap();
+        probe.outputs = BTreeMap::from([(PolicyKey::Model, plain)]);
+        assert_eq!(found(&recording), [(check, None)]);
+    }
 }

@@ -1,8 +1,8 @@
 //! Whether an artifact is fast enough, from recorded series.
 
-use model_catalog::Target;
 use serde::{Deserialize, Serialize};
 
+use super::Budget;
 use crate::{Check, Recording, Severity, Verdict};
 
 /// Steps that are not representative: caches are cold, clocks are low.
@@ -11,37 +11,6 @@ const WARM_UP: usize = 5;
 const FEWEST: usize = 12;
 /// The median of the last third may be this much above that of the first.
 const DRIFT: f64 = 1.3;
-
-/// What a device allows.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
-pub struct Budget {
-    /// Median seconds of a step.
-    pub p50: Option<f64>,
-    /// Seconds that 99 of 100 steps do not pass.
-    pub p99: Option<f64>,
-    /// Seconds that loading may take.
-    pub load: Option<f64>,
-    /// Largest resident size in bytes.
-    pub peak_bytes: Option<u64>,
-}
-
-impl Budget {
-    /// No bound.
-    pub const NONE: Self = Self { p50: None, p99: None, load: None, peak_bytes: None };
-
-    /// What the device behind a target allows. Models run at 20 Hz, so a step of 50 ms is late; a host's CPU drives nothing.
-    pub const fn of(target: Target) -> Self {
-        match target {
-            Target::Cpu => Self::NONE,
-            Target::Qcom => {
-                Self { p50: Some(0.040), p99: Some(0.050), load: Some(30.0), peak_bytes: Some(1 << 30) }
-            }
-            Target::ExternalGpu => {
-                Self { p50: Some(0.040), p99: Some(0.050), load: Some(120.0), peak_bytes: Some(2 << 30) }
-            }
-        }
-    }
-}
 
 /// Steady-state times of one camera.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -61,7 +30,7 @@ fn percentile(sorted: &[f64], percent: usize) -> f64 {
     sorted[rank - 1]
 }
 
-fn median(values: &[f64]) -> f64 {
+pub(super) fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
     percentile(&sorted, 50)

@@ -362,6 +362,10 @@ pub struct RunRequest {
     pub frames: String,
     /// Whether to show as well what the outputs depend on, and each warp alone.
     pub probes: bool,
+    /// In how many of the first steps to record what the models are given.
+    pub record: u32,
+    /// How long to go on at the camera's rate after the steps, in seconds.
+    pub soak_seconds: f64,
 }
 
 impl RunRequest {
@@ -392,11 +396,60 @@ impl RunRequest {
             seed,
             frames,
             probes: false,
+            record: 0,
+            soak_seconds: 0.0,
         }
     }
 }
 
-/// Result of `run`.
+/// `dm_run`: drives the driver-monitoring set over synthetic frames.
+#[derive(Debug, Clone, Serialize)]
+pub struct DmRunRequest {
+    protocol: u32,
+    op: &'static str,
+    /// The model.
+    pub model: Utf8PathBuf,
+    /// The warp of each camera (`WxH`).
+    pub warps: BTreeMap<String, Utf8PathBuf>,
+    /// What was read from the metadata file.
+    pub metadata: WireMetadata,
+    /// What the set was compiled for.
+    pub target: Target,
+    /// Everything that a run of a driving artifact is asked, too.
+    #[serde(flatten)]
+    pub extent: RunExtent,
+}
+
+/// How much is run, and what is kept of it.
+#[derive(Debug, Clone, Serialize)]
+pub struct RunExtent {
+    /// Where the raw outputs go.
+    pub out_dir: Utf8PathBuf,
+    /// Camera resolutions.
+    pub cameras: Vec<Camera>,
+    /// Steps per camera.
+    pub steps: u32,
+    /// Seed of the frames.
+    pub seed: u32,
+    /// What the frames show.
+    pub frames: String,
+    /// Whether to show as well what the outputs depend on, and each warp alone.
+    pub probes: bool,
+    /// In how many of the first steps to record what the model is given.
+    pub record: u32,
+    /// How long to go on at the camera's rate after the steps, in seconds.
+    pub soak_seconds: f64,
+}
+
+impl DmRunRequest {
+    /// The request for a set of files.
+    pub fn new(files: DmOutputs, metadata: WireMetadata, target: Target, extent: RunExtent) -> Self {
+        let DmOutputs { model, warps } = files;
+        Self { protocol: PROTOCOL, op: "dm_run", model, warps, metadata, target, extent }
+    }
+}
+
+/// Result of `run` and of `dm_run`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct RunResult {
     /// The raw arrays.
@@ -407,8 +460,9 @@ pub struct RunResult {
     /// Seconds that loading took.
     #[serde(default)]
     pub load_seconds: f64,
-    /// The artifact's type.
-    pub model_type: ModelType,
+    /// The artifact's type; driver monitoring has none.
+    #[serde(default)]
+    pub model_type: Option<ModelType>,
     /// The artifact's policy order; empty for a supercombo.
     #[serde(default)]
     pub policy_order: Vec<PolicyKey>,

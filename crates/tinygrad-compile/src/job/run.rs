@@ -10,18 +10,21 @@ use std::{
 
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{Expected, FileLock, FsError, write_json};
-use model_catalog::{InputFormat, ModelType, Sha256Digest};
+use model_catalog::{InputFormat, ModelType, Sha256Digest, Target};
 use serde::Serialize;
 
 use super::{
-    CompileJob, DmJob, EVENTS_FILE, INPUT_DIR, JobError, JobKind, JobProcess, JobRequest, JobResult,
-    JobStatus, LOCK_FILE, LOG_FILE, OUTPUT_DIR, PID_FILE, PROTOCOL, REQUEST_FILE, RESULT_FILE, RunJob,
-    RuntimeHook, RuntimeJob, RuntimeSite,
+    CompileJob, DmJob, DmRunJob, DriveJob, EVENTS_FILE, INPUT_DIR, JobError, JobKind, JobProcess, JobRequest,
+    JobResult, JobStatus, LOCK_FILE, LOG_FILE, OUTPUT_DIR, PID_FILE, PROTOCOL, REQUEST_FILE, RESULT_FILE,
+    RunJob, RuntimeHook, RuntimeJob, RuntimeSite,
 };
 use crate::{
     Cache, CompileError, CompileEvent, CompilePlan, DmPlan, Environment, FaultClass, PlanOptions, Workshop,
     check_target, compile_dm, compile_model,
-    driver::{DEVICE_PYTHON, DriverError, PythonChoices, QUIET_LIMIT, request::RunRequest},
+    driver::{
+        DEVICE_PYTHON, DriverError, PythonChoices, QUIET_LIMIT,
+        request::{DmOutputs, DmRunRequest, RunExtent, RunRequest, RunResult},
+    },
     environment::QCOM_DEVICE,
     scratch::Scratch,
     staged::{SourceSet, StagedFile},
@@ -92,6 +95,7 @@ pub fn run_job(
                 JobKind::Dm(job) => runner.dm(job, &mut events),
                 JobKind::Run(job) => runner.run(job, &mut events),
                 JobKind::Runtime(job) => Ok(runner.runtime(job, &mut events)),
+                JobKind::DmRun(job) => runner.dm_run(job, &mut events),
             };
             (request.kind.as_str(), outcome)
         }
@@ -210,23 +214,21 @@ impl Runner<'_> {
 
     fn run(&self, job: &RunJob, events: &mut Events) -> Result<JobResult, CompileError> {
         let workshop = self.workshop(job.python.as_ref());
-        check_target(job.target, &workshop.qcom_device)?;
-        let scratch = Scratch::create(&workshop.output_dir)?;
         let supercombo = job.model_type == Some(ModelType::Supercombo);
         let format = if supercombo { InputFormat::Supercombo } else { InputFormat::Split };
-        let environment = Environment::for_target(job.target, format, &workshop.caller_environment);
-        let driver = workshop.driver(scratch.path(), job.target, environment)?;
-        let artifact = self.dir.join(&job.artifact);
-        let mut request =
-            RunRequest::new(artifact, workshop.output_dir.clone(), job.cameras.clone(), job.steps, job.seed)
-                .out_of_band(job.target.is_out_of_band());
-        request.frames.clone_from(&job.frames);
-        request.probes = job.probes;
-        let result = driver.run("run", &request, self.cancel, &mut |event| {
-            events.write(&CompileEvent { op: "run", event: event.clone() });
-        })?;
-        let run =
-            serde_json::from_value(result).map_err(|source| DriverError::Result { op: "run", source })?;
+        let (drive, artifact) = (&job.drive, self.dir.join(&job.artifact));
+        let mut request = RunRequest::new(
+            artifact,
+            workshop.output_dir.clone(),
+            drive.cameras.clone(),
+            drive.steps,
+            drive.seed,
+        )
+        .out_of_band(job.target.is_out_of_band());
+        request.frames.clone_from(&drive.frames);
+        (request.probes, request.record, request.soak_seconds) =
+            (drive.probes, drive.record, drive.soak_seconds);
+        let run = self.drive("run", (job.target, format), &request, &workshop, events)?;
         Ok(JobResult { run: Some(run), ..JobResult::new("run", JobStatus::Ok) })
     }
 
@@ -260,5 +262,35 @@ impl Runner<'_> {
                 JobResult { error: Some(error), ..JobResult::new("runtime", status) }
             }
         }
+    }
+
+    fn dm_run(&self, job: &DmRunJob, events: &mut Events) -> Result<JobResult, CompileError> {
+        let workshop = self.workshop(job.python.as_ref());
+        let DriveJob { cameras, steps, seed, frames, probes, record, soak_seconds } = job.drive.clone();
+        let out_dir = workshop.output_dir.clone();
+        let extent = RunExtent { out_dir, cameras, steps, seed, frames, probes, record, soak_seconds };
+        let warps = job.warps.iter().map(|(camera, warp)| (camera.clone(), self.dir.join(warp)));
+        let files = DmOutputs { model: self.dir.join(&job.model), warps: warps.collect() };
+        let request = DmRunRequest::new(files, job.metadata.clone(), job.target, extent);
+        let run = self.drive("dm_run", (job.target, InputFormat::Split), &request, &workshop, events)?;
+        Ok(JobResult { run: Some(run), ..JobResult::new("dmrun", JobStatus::Ok) })
+    }
+
+    fn drive(
+        &self,
+        op: &'static str,
+        (target, format): (Target, InputFormat),
+        request: &impl Serialize,
+        workshop: &Workshop,
+        events: &mut Events,
+    ) -> Result<RunResult, CompileError> {
+        check_target(target, &workshop.qcom_device)?;
+        let scratch = Scratch::create(&workshop.output_dir)?;
+        let environment = Environment::for_target(target, format, &workshop.caller_environment);
+        let driver = workshop.driver(scratch.path(), target, environment)?;
+        let result = driver.run(op, request, self.cancel, &mut |event| {
+            events.write(&CompileEvent { op, event: event.clone() });
+        })?;
+        Ok(serde_json::from_value(result).map_err(|source| DriverError::Result { op, source })?)
     }
 }

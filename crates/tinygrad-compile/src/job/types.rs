@@ -1,5 +1,7 @@
 //! The files of a job.
 
+use std::collections::BTreeMap;
+
 use camino::Utf8PathBuf;
 use model_catalog::{
     BehaviorVersion, Camera, Component, ImageHistoryPipeline, InputFormat, ModelId, ModelType, RelPath,
@@ -8,7 +10,10 @@ use model_catalog::{
 use serde::{Deserialize, Serialize};
 
 use super::{RuntimeJob, RuntimeResult};
-use crate::{BuildRecord, CompileError, DmBuildRecord, FileRecord, driver::request::RunResult};
+use crate::{
+    BuildRecord, CompileError, DmBuildRecord, FileRecord,
+    driver::request::{RunResult, WireMetadata},
+};
 
 /// Version of the job files.
 pub const PROTOCOL: u32 = 1;
@@ -42,6 +47,9 @@ pub enum JobKind {
     Run(RunJob),
     /// The device's own runtime with a selected model.
     Runtime(RuntimeJob),
+    /// The driver-monitoring set over synthetic frames.
+    #[serde(rename = "dmrun")]
+    DmRun(DmRunJob),
 }
 
 impl JobKind {
@@ -52,6 +60,7 @@ impl JobKind {
             Self::Dm(_) => "dm",
             Self::Run(_) => "run",
             Self::Runtime(_) => "runtime",
+            Self::DmRun(_) => "dmrun",
         }
     }
 }
@@ -126,26 +135,65 @@ pub struct DmJob {
 pub struct RunJob {
     /// The artifact: absolute, or relative to the job's directory.
     pub artifact: Utf8PathBuf,
+    /// Its SHA-256, so that runs of two artifacts never have one name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sha256: Option<Sha256Digest>,
     /// What it was compiled for.
     pub target: Target,
     /// Its type, where known: it decides a flag of tinygrad.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model_type: Option<ModelType>,
+    /// How much is run.
+    #[serde(flatten)]
+    pub drive: DriveJob,
+    /// The interpreter, where the asker chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<Utf8PathBuf>,
+}
+
+/// Runs the driver-monitoring set. Raw outputs appear in the output directory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DmRunJob {
+    /// The model: absolute, or relative to the job's directory.
+    pub model: Utf8PathBuf,
+    /// The warp of each camera (`WxH`), likewise.
+    pub warps: BTreeMap<String, Utf8PathBuf>,
+    /// SHA-256 of every file, so that runs of two sets never have one name.
+    #[serde(default)]
+    pub sha256: Vec<Sha256Digest>,
+    /// What the metadata file says.
+    pub metadata: WireMetadata,
+    /// What the set was compiled for.
+    pub target: Target,
+    /// How much is run.
+    #[serde(flatten)]
+    pub drive: DriveJob,
+    /// The interpreter, where the asker chooses.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub python: Option<Utf8PathBuf>,
+}
+
+/// How much of a run is made, and what is kept of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DriveJob {
     /// Camera resolutions.
     pub cameras: Vec<Camera>,
     /// Steps per camera.
     pub steps: u32,
     /// Seed of the frames.
     pub seed: u32,
-    /// What the frames show: `random`, `gradient`, `checkerboard` or `road`.
+    /// What the frames show: `random`, `gradient`, `checkerboard`, `road`, or `structured`, which is the three in turn.
     #[serde(default = "random")]
     pub frames: String,
     /// Whether to show as well what the outputs depend on, and each warp alone.
     #[serde(default)]
     pub probes: bool,
-    /// The interpreter, where the asker chooses.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub python: Option<Utf8PathBuf>,
+    /// In how many of the first steps to record what the models are given.
+    #[serde(default)]
+    pub record: u32,
+    /// How long to go on at the camera's rate after the steps, in seconds.
+    #[serde(default)]
+    pub soak_seconds: f64,
 }
 
 fn random() -> String {
