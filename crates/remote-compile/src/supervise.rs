@@ -136,8 +136,12 @@ pub struct Watch<'w> {
 }
 
 impl Watch<'_> {
+    pub(crate) fn is_cancelled(&self) -> bool {
+        self.cancel.load(Ordering::Relaxed)
+    }
+
     fn check(&self) -> Result<(), JobFailure> {
-        if self.cancel.load(Ordering::Relaxed) { Err(JobFailure::Interrupted) } else { Ok(()) }
+        if self.is_cancelled() { Err(JobFailure::Interrupted) } else { Ok(()) }
     }
 }
 
@@ -150,19 +154,42 @@ pub(crate) fn job_path(directory: &str, name: &str) -> Result<RelPath, DeviceErr
 /// Puts a job on the device and starts it, unless it is there already, running or finished: then it is taken up.
 ///
 /// # Errors
-/// [`JobFailure`]; a job that was not started is removed again.
+/// [`JobFailure`]; a job that was not started is removed again, unless the device is out of reach or the run was interrupted.
 pub fn begin(device: &dyn Device, job: &PreparedJob, watch: &Watch<'_>) -> Result<(), JobFailure> {
+    match prepare(device, job, watch)? {
+        Prepared::Ready => Ok(device.start(&job.name)?),
+        Prepared::Begun => Ok(()),
+    }
+}
+
+/// How a job stands on a device that was prepared for it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Prepared {
+    /// It is there and waits to be started.
+    Ready,
+    /// It runs or has ended: an earlier run started it.
+    Begun,
+}
+
+/// Puts a job on the device, ready to be started. What is there of it already is not moved again, and a job that runs or has
+/// ended is left as it is.
+///
+/// # Errors
+/// [`JobFailure`]; what was put there is removed again, unless the device is out of reach or the run was interrupted: then
+/// the next run goes on from it.
+pub fn prepare(device: &dyn Device, job: &PreparedJob, watch: &Watch<'_>) -> Result<Prepared, JobFailure> {
     match device.look(&job.name, 0)?.state {
-        JobState::Running | JobState::Finished(_) => return Ok(()),
-        JobState::Died { .. } | JobState::Staged => device.remove(&job.name)?,
-        JobState::Absent => {}
+        JobState::Running | JobState::Finished(_) => return Ok(Prepared::Begun),
+        JobState::Died { .. } => device.remove(&job.name)?,
+        JobState::Absent | JobState::Staged => {}
     }
-    let staged = stage(device, job, watch).and_then(|()| Ok(device.start(&job.name)?));
-    if staged.is_err() {
+    let staged = stage(device, job, watch);
+    match &staged {
+        Ok(()) | Err(JobFailure::Interrupted | JobFailure::Device(DeviceError::Unreachable { .. })) => {}
         // What was put there is of no use; that it cannot be removed is less news than why it failed.
-        let _ = device.remove(&job.name);
+        Err(_) => drop(device.remove(&job.name)),
     }
-    staged
+    staged.map(|()| Prepared::Ready)
 }
 
 fn stage(device: &dyn Device, job: &PreparedJob, watch: &Watch<'_>) -> Result<(), JobFailure> {
@@ -247,6 +274,12 @@ fn wait(pause: Duration, watch: &Watch<'_>) -> Result<(), JobFailure> {
         sleep(Duration::from_millis(20).min(pause));
     }
     Ok(())
+}
+
+/// Whether a job has ended and left a result of use.
+pub(crate) fn has_result(device: &dyn Device, job: &JobName) -> bool {
+    let state = device.look(job, 0).map(|view| view.state);
+    matches!(state, Ok(JobState::Finished(text)) if read_result(device, job, &text).is_ok())
 }
 
 fn read_result(device: &dyn Device, job: &JobName, text: &[u8]) -> Result<JobResult, JobFailure> {

@@ -14,7 +14,7 @@ use super::{Action, CatalogOptions, ModelOutcome, Outcome, PlannedModel, plan::f
 use crate::{
     device::{Device, DeviceError},
     home::{HomeError, Ready, make_ready},
-    supervise::{JobFailure, PreparedJob, Watch, begin, fetch_log, job_path, supervise},
+    supervise::{JobFailure, Prepared, PreparedJob, Watch, fetch_log, has_result, job_path, prepare},
 };
 
 /// Why a model was not built.
@@ -89,14 +89,12 @@ impl ModelError {
     }
 }
 
-/// Carries out what was planned for one model.
+/// Carries out what was planned for a model that needs no device.
 pub(super) fn process(
     workspace: &Workspace,
-    device: Option<&dyn Device>,
     planned: &PlannedModel,
     options: &CatalogOptions,
     watch: &Watch<'_>,
-    on_event: &mut dyn FnMut(&Value),
 ) -> Result<ModelOutcome, ModelError> {
     let id = &planned.model.id;
     match &planned.action {
@@ -109,13 +107,9 @@ pub(super) fn process(
         Action::Adopt { sources } => {
             adopt(workspace, id, fingerprint(sources, &planned.model, options), options, watch)
         }
-        Action::Build { reasons, sources, job } => {
-            let Some(device) = device else {
-                let why = format!("{id} has to be built and there is no device");
-                return Err(ModelError::Unready { kind: "no_device", why });
-            };
-            let outcome = build(workspace, device, planned, (sources, job), options, watch, on_event)?;
-            Ok(ModelOutcome { reasons: reasons.clone(), ..outcome })
+        Action::Build { .. } => {
+            let why = format!("{id} has to be built and there is no device");
+            Err(ModelError::Unready { kind: "no_device", why })
         }
     }
 }
@@ -207,35 +201,54 @@ fn record(
     Ok((record, ready))
 }
 
-fn build(
-    workspace: &Workspace,
+/// Puts a model's job on the device.
+pub(super) fn put_there(
     device: &dyn Device,
-    planned: &PlannedModel,
-    (sources, job): (&SourceRecord, &PreparedJob),
+    job: &PreparedJob,
     options: &CatalogOptions,
     watch: &Watch<'_>,
-    on_event: &mut dyn FnMut(&Value),
-) -> Result<ModelOutcome, ModelError> {
-    let id = &planned.model.id;
+) -> Result<Prepared, JobFailure> {
     if options.force {
         // A result that an earlier run left would be taken up as the one that was asked for.
         device.remove(&job.name)?;
     }
-    begin(device, job, watch)?;
-    let result = supervise(device, &job.name, watch, on_event);
+    prepare(device, job, watch)
+}
+
+/// Ends a model's job: its log and artifact come home and are recorded, and what it has on the device goes.
+pub(super) fn end(
+    workspace: &Workspace,
+    device: &dyn Device,
+    planned: &PlannedModel,
+    result: Result<JobResult, JobFailure>,
+    options: &CatalogOptions,
+    watch: &Watch<'_>,
+) -> Result<ModelOutcome, ModelError> {
+    let Action::Build { reasons, sources, job } = &planned.action else {
+        return process(workspace, planned, options, watch);
+    };
+    let id = &planned.model.id;
     let _ = fetch_log(device, &job.name, &workspace.log_file(id));
     let brought = match result {
         Ok(result) => bring_home(workspace, device, planned, (sources, job), &result, options, watch),
         Err(failure) => Err(failure.into()),
     };
     match &brought {
+        // It ended before it could be cancelled: what it made is not made again.
+        Err(ModelError::Job(JobFailure::Interrupted)) if has_result(device, &job.name) => {}
         // The job goes on and its result can still be had.
         Err(ModelError::Job(JobFailure::Device(DeviceError::Unreachable { .. }))) => {}
         // It is finished; what failed is this side, and the next run takes it from there.
         Err(error) if error.is_environment() && !matches!(error, ModelError::Job(JobFailure::Failed(_))) => {}
         _ => device.remove(&job.name)?,
     }
-    brought
+    brought.map(|outcome| ModelOutcome { reasons: reasons.clone(), ..outcome }).map_err(|error| match error {
+        // A transfer that the user stopped is no failure.
+        ModelError::Job(JobFailure::Device(DeviceError::Unreachable { .. })) if watch.is_cancelled() => {
+            JobFailure::Interrupted.into()
+        }
+        other => other,
+    })
 }
 
 fn bring_home(

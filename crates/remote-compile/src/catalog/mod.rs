@@ -6,6 +6,7 @@
 //! failure is recorded and the next model follows.
 
 mod build;
+mod pipeline;
 mod plan;
 mod summary;
 
@@ -191,32 +192,8 @@ pub fn compile_catalog(
             Some(reservation)
         }
     };
-    let total = plan.len();
-    let mut outcomes: Vec<ModelOutcome> = Vec::with_capacity(total);
-    let mut stop: Option<String> = None;
-    for (index, planned) in plan.into_iter().enumerate() {
-        let id = planned.model.id.clone();
-        if cancel.load(Ordering::Relaxed) {
-            stop.get_or_insert_with(|| "interrupted".to_owned());
-        }
-        if let Some(why) = &stop {
-            outcomes.push(ModelOutcome::not_tried(id, why.clone()));
-            continue;
-        }
-        on_event(CatalogEvent::Begin { id: &id, number: index + 1, total, action: &planned.action });
-        let watch = Watch { cancel, progress };
-        let started = Instant::now();
-        let result = build::process(workspace, device, &planned, options, &watch, &mut |event| {
-            on_event(CatalogEvent::Job { id: &id, event });
-        });
-        let mut outcome = build::concluded(workspace, &planned, result);
-        outcome.seconds = started.elapsed().as_secs_f64();
-        if outcome.stops_run {
-            stop = outcome.error.clone();
-        }
-        on_event(CatalogEvent::End(&outcome));
-        outcomes.push(outcome);
-    }
+    let watch = Watch { cancel, progress };
+    let outcomes = pipeline::Pipeline { workspace, device, options, watch }.run(&plan, on_event);
     Ok(RunSummary {
         device: device.map(|device| device.name().to_owned()),
         target: options.target,

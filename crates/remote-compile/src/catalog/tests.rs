@@ -26,6 +26,10 @@ struct Fake {
     broken: Vec<&'static str>,
     unreachable_get: Mutex<bool>,
     size: usize,
+    /// The most jobs that were there at once.
+    most: Mutex<usize>,
+    /// Set when a job is started, as Ctrl-C would.
+    stop_at_start: Option<std::sync::Arc<AtomicBool>>,
 }
 
 struct Free;
@@ -104,6 +108,8 @@ impl Device for Fake {
     fn put_bytes(&self, job: &JobName, bytes: &[u8], to: &RelPath) -> Result<(), DeviceError> {
         let mut jobs = self.jobs.lock().unwrap();
         jobs.entry(job.clone()).or_default().insert(to.to_string(), bytes.to_vec());
+        let mut most = self.most.lock().unwrap();
+        *most = jobs.len().max(*most);
         Ok(())
     }
     fn get(
@@ -126,6 +132,9 @@ impl Device for Fake {
     }
     fn start(&self, job: &JobName) -> Result<(), DeviceError> {
         self.note("start", job);
+        if let Some(stop) = &self.stop_at_start {
+            stop.store(true, Ordering::Relaxed);
+        }
         self.work(job, self.jobs.lock().unwrap().get_mut(job).unwrap());
         Ok(())
     }
@@ -359,7 +368,7 @@ fn a_failed_extraction_stays_recorded() {
 fn a_result_that_could_not_be_fetched_is_taken_up_by_the_next_run() {
     let case = case(&["a", "b"]);
     *case.device.unreachable_get.lock().unwrap() = true;
-    assert_eq!(case.outcomes(), [Outcome::Failed, Outcome::NotTried]);
+    assert_eq!(case.outcomes(), [Outcome::Failed, Outcome::Failed], "b was compiling by then");
     *case.device.unreachable_get.lock().unwrap() = false;
     assert_eq!(case.outcomes(), [Outcome::Built, Outcome::Built]);
     assert_eq!(case.device.starts(), 2, "no model was compiled twice");
@@ -417,6 +426,31 @@ fn an_interrupted_run_says_what_it_did_not_try() {
     assert!(summary.interrupted);
     assert_eq!(summary.count(Outcome::NotTried), 2);
     assert_eq!(case.failure("a"), None);
+}
+
+#[test]
+fn what_was_finished_when_the_run_was_interrupted_is_not_made_again() {
+    let mut case = case(&["a", "b"]);
+    let cancel = std::sync::Arc::new(AtomicBool::new(false));
+    case.device.stop_at_start = Some(std::sync::Arc::clone(&cancel));
+    let plan = plan_catalog(&case.workspace, case.models.clone(), &case.options, &NoProgress);
+    let watched: (&dyn Progress, &AtomicBool) = (&NoProgress, &cancel);
+    let summary =
+        compile_catalog(&case.workspace, Some(&case.device), plan, &case.options, watched, &mut |_| {})
+            .unwrap();
+    assert_eq!(summary.count(Outcome::NotTried), 2);
+    case.device.stop_at_start = None;
+    assert_eq!(case.outcomes(), [Outcome::Built, Outcome::Built]);
+    assert_eq!(case.device.starts(), 2);
+    assert!(case.device.is_empty());
+}
+
+#[test]
+fn the_next_model_goes_there_early_and_no_third_one() {
+    let case = case(&["a", "b", "c", "d", "e"]);
+    assert_eq!(case.run().count(Outcome::Built), 5);
+    assert_eq!(*case.device.most.lock().unwrap(), 2);
+    assert!(case.device.is_empty());
 }
 
 #[test]

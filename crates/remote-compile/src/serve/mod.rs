@@ -94,7 +94,8 @@ impl<W: Write> Service<W> {
 
 /// The directories in `dir`, except hidden ones.
 fn directories(dir: &Utf8Path) -> Vec<Utf8PathBuf> {
-    let entries = dir.read_dir_utf8().map_or_else(|_| Vec::new(), |list| list.filter_map(Result::ok).collect());
+    let entries =
+        dir.read_dir_utf8().map_or_else(|_| Vec::new(), |list| list.filter_map(Result::ok).collect());
     let paths = entries.into_iter().filter(|entry| !entry.file_name().starts_with('.'));
     paths.map(|entry| entry.path().to_owned()).filter(|path| path.is_dir()).collect()
 }

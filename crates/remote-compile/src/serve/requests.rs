@@ -138,7 +138,9 @@ impl<W: Write> Call<'_, W> {
 
     fn own(&self) -> Result<&Own, Fault> {
         let own = self.service.own.get();
-        own.ok_or_else(|| Fault::Request { why: "a host says who it is before it asks for anything".to_owned() })
+        own.ok_or_else(|| Fault::Request {
+            why: "a host says who it is before it asks for anything".to_owned(),
+        })
     }
 
     fn reserve(&self, purpose: &str) -> Result<(), Failed> {
@@ -148,7 +150,9 @@ impl<W: Write> Call<'_, W> {
             // Another host's job may have outlived its lease: one compile at a time.
             if let Some(job) = running_elsewhere(&self.service.options.jobs_dir, &own.jobs_dir) {
                 lease.release()?;
-                return Err(Fault::Reserved { holder: format!("the running job {job} of another host") }.into());
+                return Err(
+                    Fault::Reserved { holder: format!("the running job {job} of another host") }.into()
+                );
             }
             *self.lease() = Some(lease);
         }
