@@ -398,6 +398,37 @@ fn bootstrap_takes_only_a_binary_for_the_device() {
 }
 
 #[test]
+fn bootstrap_installs_a_static_binary_of_the_right_version() {
+    let Some(machine) = Machine::start(&[]) else { return };
+    let models = machine.root().join("models");
+    // As small as a `models` can be that is a static executable for this machine and says a version.
+    let build = |version: &str| {
+        let source = machine.dir().join("models.rs");
+        fs::write(&source, format!("fn main() {{ println!(\"models {version}\"); }}")).unwrap();
+        let binary = machine.dir().join(format!("models-{version}"));
+        let mut rustc = std::process::Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
+        rustc.args(["-C", "target-feature=+crt-static", "-o", binary.as_str(), source.as_str()]);
+        let outcome = e2e::run(&mut rustc).unwrap();
+        (outcome.code == Some(0)).then_some(binary)
+    };
+    let (Some(right), Some(old)) = (build("7.1.0"), build("6.0.0")) else {
+        return e2e::report_skip(
+            "bootstrap_installs_a_static_binary_of_the_right_version: rustc cannot link static executables here",
+        );
+    };
+    let install = |binary: &Utf8Path| bootstrap(&machine.address(), &machine.options(), binary, "7.1.0");
+    let before = fs::read(&models).unwrap();
+    let refused = install(&old).unwrap_err().to_string();
+    assert!(refused.contains("says models 6.0.0") && refused.contains("7.1.0 is needed"), "{refused}");
+    assert_eq!(fs::read(&models).unwrap(), before, "the old one stays until the new one is proven");
+    assert_eq!(install(&right).unwrap(), "models 7.1.0");
+    assert_eq!(fs::read(&models).unwrap(), fs::read(&right).unwrap());
+    let names: Vec<_> =
+        fs::read_dir(machine.root()).unwrap().filter_map(Result::ok).map(|entry| entry.file_name()).collect();
+    assert_eq!(names, ["models"]);
+}
+
+#[test]
 fn without_models_the_error_says_what_to_do() {
     let Some(machine) = Machine::start(&[]) else { return };
     fs::remove_file(machine.root().join("models")).unwrap();
