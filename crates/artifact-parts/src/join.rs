@@ -1,6 +1,6 @@
 //! Verifying a set of parts and putting the file together again.
 
-use std::{fs::File, io::Write};
+use std::fs::File;
 
 use camino::Utf8Path;
 use durable_fs::{Durability, Expected, FsError, Progress, Sha256, StagedFile, Written, sync_dir};
@@ -14,9 +14,6 @@ use crate::{
     set::part_name,
     stretch::Syncer,
 };
-
-/// A growing file is synced in the background each time it has grown by this many bytes.
-const STRETCH: u64 = 64 * 1024 * 1024;
 
 /// Checks the parts of `name` in `dir` against their checksum and what else is known, and returns the set with the digest of
 /// each part. `progress` is advanced by the bytes read.
@@ -46,8 +43,7 @@ pub fn join(
     progress: &dyn Progress,
 ) -> Result<Written, PartsError> {
     let set = Candidate::find(dir, name, known)?;
-    let mut target =
-        Target { file: StagedFile::create(destination)?, syncer: Syncer::start(), since_sync: 0 };
+    let mut target = Target { file: StagedFile::create(destination)?, syncer: Syncer::start() };
     let joined = set.read(Some(&mut target), known.parts.is_some(), progress)?;
     target.place(joined.size, joined.sha256)
 }
@@ -55,18 +51,11 @@ pub fn join(
 struct Target {
     file: StagedFile,
     syncer: Syncer,
-    since_sync: u64,
 }
 
 impl Target {
     fn write(&mut self, block: &[u8]) -> Result<(), FsError> {
-        self.file.write_all(block).map_err(FsError::io("write", self.file.destination()))?;
-        self.since_sync += block.len() as u64;
-        if self.since_sync >= STRETCH {
-            self.since_sync = 0;
-            self.syncer.stretch(&self.file);
-        }
-        Ok(())
+        self.syncer.write(&mut self.file, block)
     }
 
     fn place(self, size: u64, sha256: Sha256Digest) -> Result<Written, PartsError> {

@@ -2,7 +2,7 @@
 
 use std::{
     fs::{self, File},
-    io::{self, Write},
+    io,
 };
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -87,7 +87,7 @@ fn write_parts(
     progress: &dyn Progress,
 ) -> Result<(Vec<u64>, Digests, Synced), PartsError> {
     let mut pump = Pump::start(request.part_digests);
-    let syncer = Syncer::start();
+    let mut syncer = Syncer::start();
     let mut sizes = Vec::with_capacity(count);
     for number in 0..count {
         let mut part = StagedFile::create(request.into.join(part_name(name, number)))?;
@@ -99,7 +99,7 @@ fn write_parts(
             if block.is_empty() {
                 break;
             }
-            part.write_all(block).map_err(FsError::io("write", part.destination()))?;
+            syncer.write(&mut part, block)?;
             size += block.len() as u64;
             progress.advance(block.len() as u64);
         }

@@ -3,6 +3,7 @@
 
 use std::{
     fs::File,
+    io::Write,
     sync::mpsc::{Sender, channel},
     thread::{self, JoinHandle},
 };
@@ -20,8 +21,13 @@ pub(crate) struct Synced {
     pub durability: Durability,
 }
 
+/// A growing file is synced in the background each time it has grown by this many bytes: what is left for the end takes a
+/// hundredth of a second, and the system never holds back a writer for its unwritten pages.
+const STRETCH: u64 = 16 * 1024 * 1024;
+
 /// A thread that syncs.
 pub(crate) struct Syncer {
+    since_sync: u64,
     jobs: Option<Sender<Job>>,
     thread: Option<JoinHandle<Result<Synced, FsError>>>,
 }
@@ -46,15 +52,21 @@ impl Syncer {
             }
             Ok(synced)
         });
-        Self { jobs: Some(jobs), thread: Some(thread) }
+        Self { since_sync: 0, jobs: Some(jobs), thread: Some(thread) }
     }
 
-    /// Syncs what has been written of a growing file so far. A file that cannot be shared with the thread is synced at its
-    /// end only.
-    pub fn stretch(&self, file: &StagedFile) {
+    /// Appends to a growing file. A file that cannot be shared with the thread is synced at its end only.
+    pub fn write(&mut self, file: &mut StagedFile, block: &[u8]) -> Result<(), FsError> {
+        file.write_all(block).map_err(FsError::io("write", file.destination()))?;
+        self.since_sync += block.len() as u64;
+        if self.since_sync < STRETCH {
+            return Ok(());
+        }
+        self.since_sync = 0;
         if let Ok(shared) = file.file().try_clone() {
             self.send(Job::Stretch(shared, file.destination().to_owned()));
         }
+        Ok(())
     }
 
     /// Syncs a file to its end and keeps it.

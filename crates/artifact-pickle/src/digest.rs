@@ -41,7 +41,10 @@ impl Digests {
 }
 
 /// The file is hashed on a second thread, its contents on this one.
-pub(crate) fn digest_all<S: Read + Seek>(source: &mut S, payloads: &[Payload]) -> io::Result<Digests> {
+pub(crate) fn digest_all<S: Read + Seek + ?Sized>(
+    source: &mut S,
+    payloads: &[Payload],
+) -> io::Result<Digests> {
     let mut places: Vec<(u64, u64)> = payloads.iter().map(|p| (p.offset, p.len)).collect();
     places.sort_unstable();
     places.dedup();

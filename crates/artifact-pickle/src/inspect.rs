@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::SeekFrom;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use serde::Serialize;
@@ -138,11 +138,24 @@ pub fn inspect_with_graph(
 ) -> Result<(Inspection, Graph), InspectError> {
     let open = |source| InspectError::Open { path: path.to_owned(), source };
     let mut file = File::open(path).map_err(open)?;
-    let size = file.seek(SeekFrom::End(0)).map_err(open)?;
-    let graph = read(&mut file, path, &options.limits)?;
+    inspect_source(&mut file, path, options)
+}
+
+/// The same for content that is no single file, such as an artifact in parts; `path` names it.
+///
+/// # Errors
+/// As [`inspect`].
+pub fn inspect_source(
+    source: &mut dyn Source,
+    path: &Utf8Path,
+    options: &InspectOptions,
+) -> Result<(Inspection, Graph), InspectError> {
+    let open = |source| InspectError::Open { path: path.to_owned(), source };
+    let size = source.seek(SeekFrom::End(0)).map_err(open)?;
+    let graph = read(source, path, &options.limits)?;
     let mut inspection = judge(&graph, path, size, options);
     if options.deep {
-        inspection.digests = Some(digest_all(&mut file, graph.payloads()).map_err(open)?);
+        inspection.digests = Some(digest_all(source, graph.payloads()).map_err(open)?);
     }
     Ok((inspection, graph))
 }

@@ -28,7 +28,8 @@ pub use abi::{AbiClass, AbiDescription, AbiError, AbiProblem, AbiProblemKind, Mi
 pub use diff::{Change, Diff, JitDiff, Overlap, diff};
 pub use digest::{ContentDigest, Digests};
 pub use inspect::{
-    AbiReport, FileFacts, InspectError, InspectOptions, Inspection, inspect, inspect_with_graph,
+    AbiReport, FileFacts, InspectError, InspectOptions, Inspection, inspect, inspect_source,
+    inspect_with_graph,
 };
 pub use metadata::{MetadataError, decode_metadata, decode_slices, metadata_of, slices_of};
 pub use read::{

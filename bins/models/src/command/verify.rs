@@ -1,12 +1,13 @@
 //! `models verify FILE`: whether an artifact, a set of parts or a metadata file may be used.
 
-use artifact_parts::{KnownParts, verify as verify_parts};
-use artifact_pickle::{Expectations, InspectOptions, verify};
+use artifact_parts::{KnownParts, PartSet, PartsReader, verify as verify_parts};
+use artifact_pickle::{Expectations, InspectOptions, Verdict, inspect_source, judge, verify};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use console_report::{Console, Exit, Failure, size_text};
 use durable_fs::Progress;
 use model_catalog::{ArtifactName, Manifest, ManifestEntry, PartName, Target};
+use serde::Serialize;
 
 use super::{
     join::whole_name,
@@ -36,39 +37,66 @@ pub struct VerifyArgs {
 /// Verifies.
 pub fn run(args: &VerifyArgs, console: &Console) -> Result<(), Failure> {
     let name = args.file.file_name().unwrap_or_default();
-    if PartName::parse(name).is_some() || args.file.extension() == Some("sha256") {
-        return parts(&args.file, name, console);
-    }
-    let expected = expectations(args, name)?;
+    let expected = expectations(args, &whole_name(name))?;
     let abi = args.abi.as_ref().map(AbiChoice::load).transpose()?;
     let options = InspectOptions { deep: args.deep, abi, ..InspectOptions::default() };
+    if PartName::parse(name).is_some() || args.file.extension() == Some("sha256") {
+        return parts(&args.file, name, &options, &expected, console);
+    }
     let verdict = verify(&args.file, &options, &expected).map_err(|error| of_inspect(&args.file, &error))?;
     console.result(&verdict, || verdict.to_string().trim_end().to_owned());
+    judge_verdict(&verdict, &args.file)
+}
+
+fn judge_verdict(verdict: &Verdict, file: &Utf8Path) -> Result<(), Failure> {
     let mut errors = verdict.errors();
     match errors.next() {
         None => Ok(()),
         Some(first) => {
             let more = errors.count();
             let why = if more == 0 { first.to_string() } else { format!("{first}, and {more} more") };
-            Err(Failure::new(Exit::Failed, format!("{} must not be used", args.file))
+            Err(Failure::new(Exit::Failed, format!("{file} must not be used"))
                 .why(why)
                 .advice("compile it again for this target and tinygrad"))
         }
     }
 }
 
-fn parts(file: &Utf8Path, name: &str, console: &Console) -> Result<(), Failure> {
+/// The parts of an artifact, and what of it lies inside.
+#[derive(Serialize)]
+struct VerifiedParts<'v> {
+    #[serde(flatten)]
+    set: &'v PartSet,
+    artifact: Option<&'v Verdict>,
+}
+
+fn parts(
+    file: &Utf8Path,
+    name: &str,
+    options: &InspectOptions,
+    expected: &Expectations,
+    console: &Console,
+) -> Result<(), Failure> {
     let dir = file.parent().filter(|dir| !dir.as_str().is_empty()).unwrap_or(Utf8Path::new("."));
     let whole = whole_name(name);
     console.begin("verify", None);
     let set = verify_parts(dir, &whole, KnownParts::default(), console);
     console.end();
     let set = set.map_err(|error| of_parts(format!("the parts of {whole} are not good"), &error))?;
-    console.result(&set, || {
+    // Any file may be split; only a pickle has something inside to look at.
+    let verdict = if whole.ends_with(".pkl") {
+        let path = dir.join(&whole);
+        let inspected = inspect_source(&mut PartsReader::new(dir, &set), &path, options);
+        Some(judge(inspected.map_err(|error| of_inspect(&path, &error))?.0, expected))
+    } else {
+        None
+    };
+    console.result(&VerifiedParts { set: &set, artifact: verdict.as_ref() }, || {
         let (count, size) = (set.parts.len(), size_text(set.size));
-        format!("{whole}: good, {count} parts, {size}, {}", set.sha256)
+        let inside = verdict.as_ref().map(|verdict| format!("\n{}", verdict.to_string().trim_end()));
+        format!("{whole}: good, {count} parts, {size}, {}{}", set.sha256, inside.unwrap_or_default())
     });
-    Ok(())
+    verdict.map_or(Ok(()), |verdict| judge_verdict(&verdict, &dir.join(&whole)))
 }
 
 fn expectations(args: &VerifyArgs, name: &str) -> Result<Expectations, Failure> {
