@@ -3,7 +3,6 @@
 use artifact_parts::{PartListError, PartsError};
 use camino::Utf8PathBuf;
 use durable_fs::{FsError, FsErrorKind, LockError};
-use model_catalog::ModelId;
 use verified_download::{DownloadError, HttpError, HttpErrorClass};
 
 /// Why an artifact was not fetched.
@@ -91,10 +90,10 @@ pub enum FetchError {
         why: String,
     },
     /// The part list does not have the model.
-    #[error("{id} is not in the part list; check the ID")]
+    #[error("{name} is not in the part list of the release; check the ID")]
     NotListed {
-        /// The model.
-        id: ModelId,
+        /// The artifact's file name.
+        name: String,
     },
     /// The destination is no place for a file.
     #[error("{path} is not a directory; choose one that exists with --to")]

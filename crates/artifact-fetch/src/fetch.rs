@@ -83,18 +83,39 @@ pub fn fetch(context: &FetchContext<'_>, wanted: &Wanted<'_>, to: &Utf8Path) -> 
         Some(listed) => Expected::exactly(listed.size, listed.sha256),
         None => wanted.expected,
     };
-    let path = to.join(wanted.name);
-    if let Some(present) = present(context, &path, expected)? {
+    if let Some(present) = present(context, &to.join(wanted.name), expected)? {
         return Ok(present);
     }
     let staging = Staging::open(to, wanted.name)?;
+    match fetch_through(context, wanted, expected, &staging, to) {
+        Ok(fetched) => {
+            staging.place(wanted.name, to)?;
+            staging.close()?;
+            Ok(fetched)
+        }
+        Err(error) => {
+            staging.abandon();
+            Err(error)
+        }
+    }
+}
+
+/// Brings the whole, verified and accepted file into the staging directory.
+fn fetch_through(
+    context: &FetchContext<'_>,
+    wanted: &Wanted<'_>,
+    expected: Expected,
+    staging: &Staging,
+    to: &Utf8Path,
+) -> Result<Fetched, FetchError> {
     let fetched = match wanted.listed {
         Some(listed) if !listed.parts.is_empty() => {
-            let written = fetch_listed_parts(context, wanted.bases, listed, &staging)?;
+            let written = fetch_listed_parts(context, wanted.bases, listed, staging)?;
             let form = Form::Parts(listed.parts.len());
+            let path = to.join(wanted.name);
             Fetched { path, size: written.size, sha256: written.sha256, form, verified: true }
         }
-        _ => by_name(context, wanted, expected, &staging, to)?,
+        _ => by_name(context, wanted, expected, staging, to)?,
     };
     let staged = staging.path(wanted.name);
     if let Err(why) = (context.accept)(&staged) {
@@ -102,8 +123,6 @@ pub fn fetch(context: &FetchContext<'_>, wanted: &Wanted<'_>, to: &Utf8Path) -> 
         staging.remove(|_| true)?;
         return Err(FetchError::Unfit { name: wanted.name.to_owned(), why });
     }
-    staging.place(wanted.name, to)?;
-    staging.close()?;
     Ok(fetched)
 }
 

@@ -14,10 +14,11 @@ const LONGEST: u64 = 16 << 20;
 const LONGEST_SIGNATURE: u64 = 16 << 10;
 
 /// The part list from the first host that has it; `None` where none has. With a key, minisign's public key in base64, a list
-/// must be there and be signed by it.
+/// must be there and be signed by it. A host that does not answer is passed over.
 ///
 /// # Errors
-/// [`FetchError`] where a host has a list that is not valid or not signed by the key, and where a request fails.
+/// [`FetchError`] where a host has a list that is not valid or not signed by the key, and where no host answers;
+/// with a key also where one failed and no other has a list.
 pub fn fetch_list(
     context: &FetchContext<'_>,
     bases: &[HttpUrl],
@@ -28,9 +29,21 @@ pub fn fetch_list(
         .map(|key| PublicKey::from_base64(key).map_err(|error| FetchError::Key { why: error.to_string() }))
         .transpose()?;
     let name = PartList::file_name(version);
+    let (mut failure, mut answered) = (None, false);
     for base in bases {
         let url = base.with_suffix(&name);
-        let Some(text) = read(context, &url, LONGEST)? else { continue };
+        let text = match read(context, &url, LONGEST) {
+            Ok(Some(text)) => text,
+            Ok(None) => {
+                answered = true;
+                continue;
+            }
+            Err(error) if error.class() == HttpErrorClass::Interrupted => return Err(error.into()),
+            Err(error) => {
+                failure.get_or_insert(error);
+                continue;
+            }
+        };
         if let Some(key) = &key {
             let signature =
                 read(context, &base.with_suffix(&PartList::signature_name(version)), LONGEST_SIGNATURE)?;
@@ -42,7 +55,11 @@ pub fn fetch_list(
             PartList::from_json(&text).map_err(|source| FetchError::List { url: url.to_string(), source })?;
         return Ok(Some(list));
     }
-    if key.is_some() { Err(FetchError::NoList { name }) } else { Ok(None) }
+    match failure {
+        Some(error) if key.is_some() || !answered => Err(error.into()),
+        None if key.is_some() => Err(FetchError::NoList { name }),
+        _ => Ok(None),
+    }
 }
 
 fn verify(key: &PublicKey, text: &[u8], signature: Option<&[u8]>) -> Result<(), String> {

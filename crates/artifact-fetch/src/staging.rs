@@ -60,6 +60,15 @@ impl Staging {
         Ok(())
     }
 
+    /// Lets go of the directory after a failure: what is complete in it stays for the next run, an empty one goes.
+    pub fn abandon(self) {
+        let empty = list_dir(&self.dir).is_ok_and(|names| names.iter().all(|name| name == LOCK));
+        if empty {
+            // The failure that led here is the one to report; a directory that stays is found by the next run.
+            let _ = fs::remove_dir_all(&self.dir);
+        }
+    }
+
     /// Removes the directory: the artifact has its name.
     pub fn close(self) -> Result<(), FetchError> {
         fs::remove_dir_all(&self.dir).map_err(FsError::io("remove", &self.dir))?;

@@ -1,6 +1,7 @@
 //! `models fetch URL|ID`: an artifact from resource hosts.
 
 use artifact_fetch::{FetchContext, FetchError, Wanted, fetch, fetch_list};
+use artifact_parts::{ListedArtifact, PartList};
 use artifact_pickle::{Expectations, FileKind, InspectOptions, verify};
 use camino::Utf8Path;
 use console_report::{Console, Exit, Failure, interrupt_flag, size_text};
@@ -30,17 +31,8 @@ pub fn run(args: &FetchArgs, console: &Console) -> Result<(), Failure> {
     };
     let what = format!("{} was not fetched", place.name);
     let failed = |error: FetchError| of_fetch(&what, &error);
-    let list = match &place.id {
-        Some(_) => fetch_list(&context, &place.bases, args.manifest_version, args.public_key.as_deref())
-            .map_err(failed)?,
-        None => None,
-    };
-    let listed = match (&list, &place.id) {
-        (Some(list), Some(id)) => {
-            Some(list.get(id).ok_or_else(|| failed(FetchError::NotListed { id: id.clone() }))?)
-        }
-        _ => None,
-    };
+    let list = part_list(&context, &place, args, console).map_err(failed)?;
+    let listed = place.find_in(list.as_ref(), args.public_key.is_some()).map_err(failed)?;
     console.begin("fetch", listed.map(|artifact| artifact.size));
     let wanted = Wanted {
         name: &place.name,
@@ -70,9 +62,29 @@ fn fitness(staged: &Utf8Path, name: &str, target: Option<Target>) -> Result<(), 
     verdict.errors().next().map_or(Ok(()), |finding| Err(finding.to_string()))
 }
 
+/// The part list of the release, where it is needed or there.
+fn part_list(
+    context: &FetchContext<'_>,
+    place: &Place,
+    args: &FetchArgs,
+    console: &Console,
+) -> Result<Option<PartList>, FetchError> {
+    let list = fetch_list(context, &place.bases, args.manifest_version, args.public_key.as_deref());
+    match list {
+        // An address may be anywhere: a host of something else answers anything where a list would be.
+        Err(error) if place.is_address && args.public_key.is_none() => {
+            console.note(&format!("no part list is used: {error}"));
+            Ok(None)
+        }
+        list => list,
+    }
+}
+
 /// Where to look for what.
 struct Place {
+    /// The model; `None` for an address of something else.
     id: Option<ModelId>,
+    is_address: bool,
     name: String,
     urls: Vec<HttpUrl>,
     bases: Vec<HttpUrl>,
@@ -90,7 +102,9 @@ impl Place {
             let name = path.file_name().unwrap_or_default().to_owned();
             let parent =
                 url.join(".").map_err(|error| Failure::new(Exit::Usage, "no address").because(&error))?;
-            return Ok(Self { id: None, name, bases: vec![directory_of(&parent)], urls: vec![url] });
+            let id = ArtifactName::parse(&name).and_then(Result::ok).map(|artifact| artifact.id().clone());
+            let bases = vec![directory_of(&parent)];
+            return Ok(Self { id, is_address: true, name, bases, urls: vec![url] });
         }
         let id: ModelId = args.what.parse().map_err(|error| {
             Failure::new(Exit::Usage, format!("{:?} is neither an address nor a model ID", args.what))
@@ -105,7 +119,23 @@ impl Place {
             .iter()
             .map(|base| Ok(parse(base)?.with_suffix(BRANCH)))
             .collect::<Result<_, Failure>>()?;
-        Ok(Self { name: ArtifactName::new(id.clone()).to_string(), id: Some(id), urls: Vec::new(), bases })
+        let name = ArtifactName::new(id.clone()).to_string();
+        Ok(Self { name, id: Some(id), is_address: false, urls: Vec::new(), bases })
+    }
+
+    /// What the list says of the file. With a key nothing but a listed file is taken; without one an address may be of an
+    /// unlisted file.
+    fn find_in<'l>(
+        &self,
+        list: Option<&'l PartList>,
+        with_key: bool,
+    ) -> Result<Option<&'l ListedArtifact>, FetchError> {
+        let Some(list) = list else { return Ok(None) };
+        let found = self.id.as_ref().and_then(|id| list.get(id));
+        if found.is_some() || (self.is_address && !with_key) {
+            return Ok(found);
+        }
+        Err(FetchError::NotListed { name: self.name.clone() })
     }
 }
 
