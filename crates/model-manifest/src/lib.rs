@@ -31,8 +31,8 @@ pub use additions::{Addition, Additions, EMBEDDED_ADDITIONS};
 pub use base::{BaseRequest, base_manifest, plan_base};
 pub use error::ManifestWorkError;
 pub use gate::{
-    GateOptions, GateProblem, GateReport, ReleaseArtifact, VerifiedRelease, verify_workspace,
-    verify_workspace_by,
+    DRIVER_MONITORING_RECORD, GateOptions, GateProblem, GateReport, ReleaseArtifact, VerifiedRelease,
+    verify_workspace, verify_workspace_by,
 };
 pub use identity::{Folder, Identities, Identity};
 pub use namespace::{IdMap, NamespaceError, NamespaceRequest, plan_namespace};

@@ -249,13 +249,20 @@ impl Plan {
 
 impl fmt::Display for Plan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}: {} changes", self.title, self.steps.len())?;
+        match self.steps.len() {
+            0 if self.problems.is_empty() => writeln!(f, "{}: nothing to do", self.title)?,
+            changes => writeln!(f, "{}: {changes} changes", self.title)?,
+        }
         self.steps.iter().try_for_each(|step| writeln!(f, "  {step}"))?;
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
+        let same: Vec<String> = self.selections.iter().filter_map(Selection::unchanged).collect();
+        if !same.is_empty() {
+            writeln!(f, "stored selections that stay the same model: {}", same.join(", "))?;
+        }
         self.selections
             .iter()
             .filter(|selection| !selection.is_expected())
-            .try_for_each(|s| writeln!(f, "selection: {s}"))?;
+            .try_for_each(|selection| writeln!(f, "stored selection: {selection}"))?;
         self.problems.iter().try_for_each(|problem| writeln!(f, "problem: {problem}"))
     }
 }

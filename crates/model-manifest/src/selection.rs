@@ -49,6 +49,14 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// The stored ID and the release ID, where they are of the same model.
+    pub(crate) fn unchanged(&self) -> Option<String> {
+        match &self.fate {
+            SelectionFate::Same { id } => Some(format!("{} as {id}", self.stored)),
+            SelectionFate::Other { .. } | SelectionFate::Lost { .. } => None,
+        }
+    }
+
     /// Whether the device keeps driving the same model.
     pub fn is_expected(&self) -> bool {
         matches!(self.fate, SelectionFate::Same { .. })

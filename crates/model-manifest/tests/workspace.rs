@@ -283,7 +283,11 @@ fn a_plan_prints_what_it_does() {
         "  rename compiled/a_driving_tinygrad.pkl to compiled/a3_driving_tinygrad.pkl\n",
         "  rename ready-for-resources/a_driving_tinygrad.pkl.p01 to ready-for-resources/a3_driving_tinygrad.pkl.p01\n",
         "  write manifests/model_names_v23.json\n",
+        "stored selections that stay the same model: a as a3\n",
     ] {
         assert!(plan.contains(line), "{plan}");
     }
+    bench.apply(&bench.namespace(&manifest(&["a"])));
+    let again = bench.namespace(&manifest(&["a"])).to_string();
+    assert!(again.starts_with("namespace v23: nothing to do\n") && again.contains("a as a3"), "{again}");
 }

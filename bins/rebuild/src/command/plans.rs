@@ -58,12 +58,5 @@ pub fn carry_out(
 }
 
 fn show(console: &Console, plan: &Plan) {
-    console.result(plan, || {
-        let text = plan.to_string();
-        if plan.is_empty() && plan.problems.is_empty() {
-            format!("{}: nothing to do", plan.title)
-        } else {
-            text.trim_end().to_owned()
-        }
-    });
+    console.result(plan, || plan.to_string().trim_end().to_owned());
 }

@@ -12,7 +12,7 @@ use model_manifest::{
 };
 use verified_download::{HttpClient, HttpOptions};
 
-use super::verify::{gate, part_limit, refuse, text};
+use super::verify::{gate, part_limit, refuse};
 use crate::{
     cli::{CatalogArgs, Cli},
     session::{Session, at_home},
@@ -32,7 +32,7 @@ pub struct PublishArgs {
     repository: Utf8PathBuf,
     /// A remote to publish to, with the address under which devices fetch its branches; may be repeated.
     #[arg(long, value_name = "NAME[=RAW_URL]", default_value = "origin")]
-    remote: Vec<String>,
+    remote: Vec<Remote>,
     /// The branch on which the files lie.
     #[arg(long, default_value = "Models")]
     branch: String,
@@ -61,12 +61,12 @@ pub struct PublishArgs {
 
 pub fn run(args: &PublishArgs, cli: &Cli, console: &Console) -> Result<(), Failure> {
     let session = Session::for_run(cli, console, "rebuild publish", args.dry_run)?;
-    let remotes: Vec<Remote> = args.remote.iter().map(|text| remote(text)).collect();
+    let remotes = &args.remote;
     let repository = at_home(&args.repository);
     let seconds = jiff::Timestamp::now().as_second();
     if args.rollback {
         let rolled =
-            rollback(&repository, &remotes, &args.branch, seconds, &mut |event| show(console, &event))
+            rollback(&repository, remotes, &args.branch, seconds, &mut |event| show(console, &event))
                 .map_err(|error| of_publish("the release was not rolled back", &error))?;
         console
             .result(&rolled, || format!("{} files are as before, at {}", rolled.files.len(), rolled.commit));
@@ -81,7 +81,7 @@ pub fn run(args: &PublishArgs, cli: &Cli, console: &Console) -> Result<(), Failu
         release: &release,
         workspace: session.workspace.root(),
         repository: &repository,
-        remotes: &remotes,
+        remotes,
         branch: &args.branch,
         part_limit: part_limit(&session)?,
         batch_bytes: args.batch_mib.saturating_mul(1 << 20),
@@ -116,17 +116,10 @@ pub fn run(args: &PublishArgs, cli: &Cli, console: &Console) -> Result<(), Failu
 fn verified(session: &Session<'_>, args: &PublishArgs) -> Result<VerifiedRelease, Failure> {
     let report = gate(session, &args.catalog, args.manifest_version, !args.without_dm)?;
     if let Err(failure) = refuse(&report) {
-        session.console.note(&text(&report));
+        session.console.note(&report.to_string());
         return Err(failure);
     }
     report.into_release().map_err(|_| Failure::new(Exit::Failed, "the workspace may not be published"))
-}
-
-fn remote(text: &str) -> Remote {
-    match text.split_once('=') {
-        Some((name, raw)) => Remote { name: name.to_owned(), raw_base: Some(raw.to_owned()) },
-        None => Remote { name: text.to_owned(), raw_base: None },
-    }
 }
 
 fn signer(args: &PublishArgs) -> Result<Option<Signer>, Failure> {
@@ -144,15 +137,8 @@ fn signer(args: &PublishArgs) -> Result<Option<Signer>, Failure> {
 
 fn show(console: &Console, event: &PublishEvent) {
     console.event(event);
-    match event {
-        PublishEvent::Committed { subject, files, bytes, .. } => {
-            console.note(&format!("{subject}: {files} files, {bytes} bytes"));
-        }
-        PublishEvent::Pushed { remote, commit } => console.note(&format!("{remote} stands at {commit}")),
-        PublishEvent::Rebased { remote } => {
-            console.note(&format!("somebody else pushed to {remote}; once more on top"))
-        }
-        PublishEvent::Confirmed { .. } => {}
+    if !matches!(event, PublishEvent::Confirmed { .. }) {
+        console.note(&event.to_string());
     }
 }
 

@@ -51,7 +51,7 @@ pub fn run(args: &VerifyArgs, cli: &Cli, console: &Console) -> Result<(), Failur
     }
     let session = Session::look(cli, console)?;
     let report = gate(&session, &args.catalog, args.manifest_version, !args.without_dm)?;
-    console.result(&report, || text(&report));
+    console.result(&report, || report.to_string());
     refuse(&report)
 }
 
@@ -87,13 +87,4 @@ pub fn refuse(report: &GateReport) -> Result<(), Failure> {
                 .advice("put right what stands above and run `rebuild verify` again"))
         }
     }
-}
-
-/// The report for people.
-pub fn text(report: &GateReport) -> String {
-    let problems = report.problems.iter().map(|problem| format!("problem: {problem}\n"));
-    let notes = report.notes.iter().map(|note| format!("note: {note}\n"));
-    let files: usize = report.artifacts.iter().map(|artifact| artifact.parts.len().max(1)).sum();
-    let text: String = problems.chain(notes).collect();
-    format!("{text}{} artifacts in {files} files are whole", report.artifacts.len())
 }

@@ -1,9 +1,13 @@
 //! The driver-monitoring set: four files of one build. It is checked here and goes into the device tree, not into the
 //! resource repository.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, fs};
 
-use artifact_pickle::{Expectations, FileKind, InspectOptions};
+use artifact_pickle::{Expectations, FileKind, InspectOptions, Verdict};
+use camino::{Utf8Path, Utf8PathBuf};
+use durable_fs::hash_file;
+use model_catalog::{Sha256Digest, Target};
+use serde::Deserialize;
 
 use super::{Gate, GateProblem, GateReport};
 use crate::ManifestWorkError;
@@ -16,45 +20,93 @@ const FILES: [(&str, FileKind); 4] = [
     ("dm_warp_1344x760_tinygrad.pkl", FileKind::Jit),
 ];
 
+/// The build record that the compiler writes beside the files, in the same step.
+pub const DRIVER_MONITORING_RECORD: &str = "dmonitoring_model_build.json";
+
+/// What of the build record says whether the files are of one build.
+#[derive(Debug, Deserialize)]
+struct BuildRecord {
+    target: Target,
+    files: Vec<BuiltFile>,
+}
+
+#[derive(Debug, Deserialize)]
+struct BuiltFile {
+    file: String,
+    sha256: Sha256Digest,
+}
+
 impl Gate<'_> {
     pub(super) fn check_driver_monitoring(&self, report: &mut GateReport) -> Result<(), ManifestWorkError> {
         let dir = self.workspace.driver_monitoring_dir();
-        let missing: Vec<String> = FILES
-            .iter()
-            .filter(|(name, _)| !dir.join(name).is_file())
-            .map(|(name, _)| (*name).to_owned())
-            .collect();
+        let is_there = |(name, _): &(&str, FileKind)| dir.join(name).is_file();
+        let missing: Vec<String> =
+            FILES.iter().filter(|file| !is_there(file)).map(|(name, _)| (*name).to_owned()).collect();
         if !missing.is_empty() {
             report.problems.push(GateProblem::DriverMonitoringIncomplete { missing });
         }
+        let present: Vec<_> = FILES.into_iter().filter(is_there).collect();
+        self.check_dm_build(&dir, &present, report)?;
+        self.inspect_dm(&dir, &present, report);
+        Ok(())
+    }
+
+    /// Whether the files are those of the build record: that they are of one build.
+    fn check_dm_build(
+        &self,
+        dir: &Utf8Path,
+        present: &[(&str, FileKind)],
+        report: &mut GateReport,
+    ) -> Result<(), ManifestWorkError> {
+        if present.is_empty() {
+            return Ok(());
+        }
+        let record = match read_record(&dir.join(DRIVER_MONITORING_RECORD)) {
+            Ok(record) => record,
+            Err(why) => {
+                let path = relative(DRIVER_MONITORING_RECORD);
+                report.problems.push(GateProblem::DriverMonitoringRecord { path, why });
+                return Ok(());
+            }
+        };
+        if record.target != self.snapshot.target {
+            let why = format!(
+                "it is of a build for {}; the workspace's target is {}",
+                record.target, self.snapshot.target
+            );
+            let path = relative(DRIVER_MONITORING_RECORD);
+            report.problems.push(GateProblem::DriverMonitoringRecord { path, why });
+        }
+        for (name, _) in present {
+            let (actual, _) = hash_file(&dir.join(name), self.progress)?;
+            let recorded = record.files.iter().find(|built| built.file == *name).map(|built| built.sha256);
+            let why = match recorded {
+                Some(recorded) if recorded == actual => continue,
+                Some(recorded) => format!("{name} has SHA-256 {actual}; the build made {recorded}"),
+                None => format!("{name} is not in the build record"),
+            };
+            report.problems.push(GateProblem::DriverMonitoringMixed { why });
+        }
+        Ok(())
+    }
+
+    fn inspect_dm(&self, dir: &Utf8Path, present: &[(&str, FileKind)], report: &mut GateReport) {
         // The tinygrad revisions that would load each jit as it is meant: jits of one build share one.
         let mut revisions: Option<BTreeSet<String>> = None;
-        for (name, kind) in FILES {
-            let file = dir.join(name);
-            if !file.is_file() {
-                continue;
-            }
-            let path = camino::Utf8Path::new("driver-monitoring").join(name);
+        for &(name, kind) in present {
+            let path = relative(name);
             let target = (kind == FileKind::Jit).then_some(self.snapshot.target);
             let expected = Expectations { target, behavior_version: None, kind: Some(kind) };
-            match artifact_pickle::verify(&file, &InspectOptions::default(), &expected) {
+            match artifact_pickle::verify(&dir.join(name), &InspectOptions::default(), &expected) {
                 Err(error) => {
                     report.problems.push(GateProblem::Inspection { path, finding: error.to_string() })
                 }
                 Ok(verdict) => {
-                    let finding = |error: &artifact_pickle::Finding| GateProblem::Inspection {
+                    report.problems.extend(verdict.errors().map(|error| GateProblem::Inspection {
                         path: path.clone(),
                         finding: error.to_string(),
-                    };
-                    report.problems.extend(verdict.errors().map(finding));
-                    if let Some(abi) = &verdict.inspection.abi {
-                        let fitting: BTreeSet<String> =
-                            abi.fitting().map(|fits| fits.tinygrad.clone()).collect();
-                        revisions = Some(match revisions {
-                            None => fitting,
-                            Some(before) => before.intersection(&fitting).cloned().collect(),
-                        });
-                    }
+                    }));
+                    narrow(&mut revisions, &verdict);
                 }
             }
         }
@@ -62,6 +114,29 @@ impl Gate<'_> {
             let why = "no known tinygrad revision loads all of them".to_owned();
             report.problems.push(GateProblem::DriverMonitoringMixed { why });
         }
-        Ok(())
     }
+}
+
+/// Leaves the revisions that load this jit too.
+fn narrow(revisions: &mut Option<BTreeSet<String>>, verdict: &Verdict) {
+    let Some(abi) = &verdict.inspection.abi else { return };
+    let fitting: BTreeSet<String> = abi.fitting().map(|fits| fits.tinygrad.clone()).collect();
+    *revisions = Some(match revisions.take() {
+        None => fitting,
+        Some(before) => before.intersection(&fitting).cloned().collect(),
+    });
+}
+
+fn relative(name: &str) -> Utf8PathBuf {
+    Utf8Path::new("driver-monitoring").join(name)
+}
+
+fn read_record(path: &Utf8Path) -> Result<BuildRecord, String> {
+    let text = fs::read_to_string(path).map_err(|error| match error.kind() {
+        std::io::ErrorKind::NotFound => {
+            "it does not exist, so nothing says that the files are of one build".to_owned()
+        }
+        _ => error.to_string(),
+    })?;
+    serde_json::from_str(&text).map_err(|error| format!("it is no build record: {error}"))
 }

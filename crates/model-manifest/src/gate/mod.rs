@@ -7,7 +7,7 @@ mod driver_monitoring;
 mod folder;
 mod problem;
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, fmt};
 
 use artifact_parts::{Part, PartLimit};
 use artifact_pickle::Expectations;
@@ -17,6 +17,7 @@ use model_catalog::{Manifest, ManifestVersion, ModelId, Sha256Digest, SourceMap,
 use rebuild_workspace::{ArtifactRecord, Workspace};
 use serde::Serialize;
 
+pub use driver_monitoring::DRIVER_MONITORING_RECORD;
 pub use problem::GateProblem;
 
 use crate::{Folder, IdMap, ManifestWorkError, Note, Snapshot, check, plan::JOURNAL_NAME, relabel::Draft};
@@ -73,6 +74,15 @@ impl GateReport {
         } else {
             Err(Box::new(self))
         }
+    }
+}
+
+impl fmt::Display for GateReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.problems.iter().try_for_each(|problem| writeln!(f, "problem: {problem}"))?;
+        self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))?;
+        let files: usize = self.artifacts.iter().map(|artifact| artifact.parts.len().max(1)).sum();
+        write!(f, "{} artifacts in {files} files are whole", self.artifacts.len())
     }
 }
 

@@ -156,6 +156,14 @@ pub enum GateProblem {
         /// The missing files.
         missing: Vec<String>,
     },
+    /// The driver-monitoring set's build record is absent, not valid or of another target.
+    #[error("{path}: {why}; make the set with `models --dm`")]
+    DriverMonitoringRecord {
+        /// The record.
+        path: Utf8PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// The driver-monitoring files are of different builds.
     #[error("the driver-monitoring files are of different builds: {why}; make them with `models --dm`")]
     DriverMonitoringMixed {

@@ -1,5 +1,5 @@
-//! The git commands of publishing. They write objects into the local clone and push them; its working tree, index, refs and
-//! configuration stay as they are.
+//! The git commands of publishing. They write objects into the local clone and push them; its working tree, index, branches
+//! and configuration stay as they are.
 
 use std::{
     collections::BTreeMap,

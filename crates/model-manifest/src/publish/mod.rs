@@ -45,6 +45,19 @@ pub struct Remote {
     pub raw_base: Option<String>,
 }
 
+impl std::str::FromStr for Remote {
+    type Err = std::convert::Infallible;
+
+    /// `NAME` or `NAME=RAW_BASE`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, raw_base) = match text.split_once('=') {
+            Some((name, raw_base)) => (name, Some(raw_base.to_owned())),
+            None => (text, None),
+        };
+        Ok(Self { name: name.to_owned(), raw_base })
+    }
+}
+
 /// What to publish, and where.
 #[derive(Clone, Copy)]
 pub struct PublishRequest<'a> {
@@ -108,4 +121,17 @@ pub enum PublishEvent {
         /// Its address.
         url: String,
     },
+}
+
+impl std::fmt::Display for PublishEvent {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Committed { subject, files, bytes, .. } => {
+                write!(f, "{subject}: {files} files, {bytes} bytes")
+            }
+            Self::Pushed { remote, commit } => write!(f, "{remote} stands at {commit}"),
+            Self::Rebased { remote } => write!(f, "somebody else pushed to {remote}; once more on top"),
+            Self::Confirmed { url } => write!(f, "{url} is served as it was published"),
+        }
+    }
 }

@@ -1,0 +1,244 @@
+//! The release gate: every problem as data.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod raw_host;
+mod resources;
+mod support;
+
+use std::{collections::BTreeSet, fs};
+
+use durable_fs::{NoProgress, Sha256};
+use model_catalog::SourceMap;
+use model_manifest::{
+    DRIVER_MONITORING_RECORD, GateOptions, GateProblem, GateReport, JOURNAL_NAME, verify_workspace,
+};
+use resources::{gate, options, ready};
+use support::{Bench, pkl};
+
+#[test]
+fn a_complete_workspace_passes_the_gate() {
+    let report = gate(&ready());
+    assert!(report.problems.is_empty(), "{:#?}", report.problems);
+    let parts: Vec<usize> = report.artifacts.iter().map(|artifact| artifact.parts.len()).collect();
+    assert_eq!(parts, [0, 3, 3]);
+    assert_eq!(report.artifacts[1].filename, pkl("deeprl33"));
+    assert!(report.artifacts[1].parts.iter().all(|part| part.sha256.is_some()));
+}
+
+/// A defect: its name in reports, what makes it, and a piece of the message.
+type Defect = (&'static str, fn(&Bench), &'static str);
+
+const DEFECTS: &[Defect] = &[
+    ("unfinished", |bench| bench.put(JOURNAL_NAME, "{}"), "stopped in the middle"),
+    ("no_manifest", |bench| remove(bench, "manifests/model_names_v23.json"), "rebuild namespace"),
+    ("invalid_manifest", |bench| bench.put("manifests/model_names_v23.json", "{"), "is not valid"),
+    (
+        "release",
+        |bench| retag(bench, "a"),
+        "uses_external_gpu is false in the manifest and true in the source map",
+    ),
+    ("no_artifact", |bench| remove(bench, &compiled("a3")), "a3 is in the manifest and has no artifact"),
+    ("no_record", |bench| remove(bench, "results/a_artifact.json"), "has no record"),
+    ("digest", |bench| bench.put(&compiled("a3"), "a is other"), "is recorded for a3"),
+    ("not_staged", |bench| remove(bench, &ready_file("a3", "")), "not in the upload folder"),
+    ("parts", |bench| bench.put(&ready_file("sc23", ".p01"), "flipped"), "the parts of sc23"),
+    ("parts", |bench| remove(bench, &ready_file("sc23", ".sha256")), "the parts of sc23"),
+    ("two_forms", |bench| bench.put(&ready_file("deeprl33", ""), DEEPRL3), "whole and in parts"),
+    ("multipart", |bench| remove(bench, "ready-for-resources/multipart.json"), "it is not there"),
+    (
+        "over_limit",
+        |bench| bench.put(&ready_file("a3", ""), "x".repeat(300)),
+        "has 300 bytes; the repository takes 200",
+    ),
+    ("foreign", |bench| bench.put("ready-for-resources/._x", "sidecar"), "._x does not belong"),
+    ("foreign", |bench| bench.put("ready-for-resources/notes.txt", "by hand"), "notes.txt does not belong"),
+    ("foreign", |bench| bench.put(&ready_file("other3", ""), "unlisted"), "add its model to the manifest"),
+    ("not_validated", |bench| remove(bench, "results/sc2_validation.json"), "rebuild validate --model sc2"),
+    (
+        "validation_of_other",
+        |bench| revalidate(bench, "artifact_sha256", "0".repeat(64).into()),
+        "is of another artifact (0000",
+    ),
+    (
+        "validation_failed",
+        |bench| revalidate(bench, "missing", serde_json::json!(["plan"])),
+        "outputs are missing: plan",
+    ),
+    (
+        "validation_failed",
+        |bench| revalidate(bench, "non_finite", serde_json::json!(["lead"])),
+        "not finite: lead",
+    ),
+    (
+        "validation_failed",
+        |bench| revalidate(bench, "has_control_output", false.into()),
+        "no output that controls",
+    ),
+    ("validation_failed", |bench| revalidate(bench, "passed", false.into()), "see the verdicts"),
+    ("failed", |bench| bench.put("results/sc2_failure.json", FAILURE), "no clang"),
+];
+
+const DEEPRL3: &str = "deeprl3 is longer than the limit of forty bytes";
+const FAILURE: &str = r#"{"id": "sc2", "status": "failed", "error": "no clang", "stage": "compile"}"#;
+
+fn compiled(id: &str) -> String {
+    format!("compiled/{}", pkl(id))
+}
+
+fn ready_file(id: &str, suffix: &str) -> String {
+    format!("ready-for-resources/{}{suffix}", pkl(id))
+}
+
+fn remove(bench: &Bench, path: &str) {
+    fs::remove_file(bench.path(path)).unwrap();
+}
+
+/// Gives the artifact's source an external-GPU tag that manifest and artifact do not have.
+fn retag(bench: &Bench, id: &str) {
+    let map = format!(
+        r#"{{"{id}": {{"ref": "{}", "input_format": "split", "uses_external_gpu": true}}}}"#,
+        "a".repeat(40)
+    );
+    bench.put("source-maps/tagged.json", map);
+}
+
+/// Changes one field of a validation record.
+fn revalidate(bench: &Bench, field: &str, value: serde_json::Value) {
+    let path = "results/sc2_validation.json";
+    let mut record: serde_json::Value = serde_json::from_str(&bench.read(path)).unwrap();
+    record[field] = value;
+    bench.put(path, record.to_string());
+}
+
+/// The names in reports of every kind of problem; a new kind must be added here, and then have a defect above.
+fn kinds() -> BTreeSet<&'static str> {
+    let _all: fn(GateProblem) = |problem| match problem {
+        GateProblem::Unfinished { .. }
+        | GateProblem::NoManifest { .. }
+        | GateProblem::InvalidManifest { .. }
+        | GateProblem::Release { .. }
+        | GateProblem::NoArtifact { .. }
+        | GateProblem::NoRecord { .. }
+        | GateProblem::Digest { .. }
+        | GateProblem::NotStaged { .. }
+        | GateProblem::Parts { .. }
+        | GateProblem::TwoForms { .. }
+        | GateProblem::Multipart { .. }
+        | GateProblem::OverLimit { .. }
+        | GateProblem::Foreign { .. }
+        | GateProblem::NotValidated { .. }
+        | GateProblem::ValidationOfOther { .. }
+        | GateProblem::ValidationFailed { .. }
+        | GateProblem::Failed { .. } => {}
+        // These need real artifacts: see below, and the tests of `rebuild verify`.
+        GateProblem::Inspection { .. }
+        | GateProblem::DriverMonitoringIncomplete { .. }
+        | GateProblem::DriverMonitoringRecord { .. }
+        | GateProblem::DriverMonitoringMixed { .. } => {}
+    };
+    let text = "unfinished no_manifest invalid_manifest release no_artifact no_record digest not_staged parts two_forms multipart \
+                over_limit foreign not_validated validation_of_other validation_failed failed";
+    text.split_whitespace().collect()
+}
+
+#[test]
+fn every_defect_is_named() {
+    let covered: BTreeSet<&str> = DEFECTS.iter().map(|(kind, ..)| *kind).collect();
+    assert_eq!(covered, kinds());
+    for (kind, damage, words) in DEFECTS {
+        let mut bench = ready();
+        damage(&bench);
+        let tagged = bench.path("source-maps/tagged.json");
+        if tagged.exists() {
+            bench.sources = SourceMap::from_json(&fs::read_to_string(tagged).unwrap()).unwrap();
+        }
+        let report = gate(&bench);
+        let named = report.problems.iter().any(|problem| {
+            let data = serde_json::to_value(problem).unwrap();
+            data["problem"] == *kind && problem.to_string().contains(words)
+        });
+        assert!(named, "{kind}: {words}: {:#?}", report.problems);
+        assert!(report.into_release().is_err(), "{kind}");
+    }
+}
+
+#[test]
+fn all_problems_are_named_at_once() {
+    let bench = ready();
+    let together = ["not_staged", "parts", "foreign", "not_validated", "two_forms"];
+    DEFECTS.iter().filter(|(kind, ..)| together.contains(kind)).for_each(|(_, damage, _)| damage(&bench));
+    let report = gate(&bench);
+    let found: BTreeSet<String> = report
+        .problems
+        .iter()
+        .map(|problem| {
+            serde_json::to_value(problem).unwrap()["problem"].as_str().unwrap_or_default().to_owned()
+        })
+        .collect();
+    for kind in together {
+        assert!(found.contains(kind), "{kind}: {found:?}");
+    }
+}
+
+fn with_driver_monitoring(bench: &Bench) -> GateReport {
+    let options = GateOptions { driver_monitoring: true, ..options() };
+    verify_workspace(&bench.workspace, bench.sources.clone(), &options, &NoProgress).unwrap()
+}
+
+#[test]
+fn artifacts_are_inspected_and_the_monitoring_set_is_complete_or_named() {
+    let report = with_driver_monitoring(&ready());
+    let inspections =
+        report.problems.iter().filter(|problem| matches!(problem, GateProblem::Inspection { .. }));
+    assert_eq!(inspections.count(), 3, "{:#?}", report.problems);
+    let incomplete = |problem: &GateProblem| matches!(problem, GateProblem::DriverMonitoringIncomplete { missing } if missing.len() == 4);
+    assert!(report.problems.iter().any(incomplete));
+}
+
+#[test]
+fn the_monitoring_set_is_of_the_recorded_build() {
+    let bench = ready();
+    let names = [
+        "dmonitoring_model_tinygrad.pkl",
+        "dmonitoring_model_metadata.pkl",
+        "dm_warp_1928x1208_tinygrad.pkl",
+        "dm_warp_1344x760_tinygrad.pkl",
+    ];
+    for name in names {
+        bench.put(&format!("driver-monitoring/{name}"), name);
+    }
+    let record = |target: &str, skip: &str| {
+        let files = names.iter().filter(|name| **name != skip).map(|name| {
+            serde_json::json!({"file": name, "size": name.len(), "sha256": Sha256::digest(name.as_bytes())})
+        });
+        let files: Vec<_> = files.collect();
+        let text = serde_json::json!({"format": 1, "target": target, "files": files}).to_string();
+        bench.put(&format!("driver-monitoring/{DRIVER_MONITORING_RECORD}"), text);
+    };
+    let of_build = || {
+        let problems = with_driver_monitoring(&bench).problems.into_iter();
+        let of_build = problems.filter(|problem| {
+            matches!(
+                problem,
+                GateProblem::DriverMonitoringRecord { .. } | GateProblem::DriverMonitoringMixed { .. }
+            )
+        });
+        of_build.map(|problem| problem.to_string()).collect::<Vec<_>>().join("\n")
+    };
+    assert!(of_build().contains("nothing says that the files are of one build"), "{}", of_build());
+    bench.put(&format!("driver-monitoring/{DRIVER_MONITORING_RECORD}"), "[]");
+    assert!(of_build().contains("it is no build record"), "{}", of_build());
+    record("qcom", "");
+    assert_eq!(of_build(), "");
+    record("cpu", "");
+    assert!(of_build().contains("of a build for cpu; the workspace's target is qcom"), "{}", of_build());
+    record("qcom", names[1]);
+    assert!(
+        of_build().contains("dmonitoring_model_metadata.pkl is not in the build record"),
+        "{}",
+        of_build()
+    );
+    record("qcom", "");
+    bench.put(&format!("driver-monitoring/{}", names[2]), "of another build");
+    assert!(of_build().contains("dm_warp_1928x1208_tinygrad.pkl has SHA-256"), "{}", of_build());
+}
