@@ -1,8 +1,8 @@
 //! The project's own tasks.
 //!
 //! `cargo xtask setup` makes what the others need, `demo` shows the whole workflow, `test` is what a contributor trusts a
-//! change with, `bench` compares with what a user would type instead, `learn` renews what the artifact reader knows. Everything that is made lies under the build's
-//! target directory.
+//! change with, `bench` compares with what a user would type instead, `learn` renews what the artifact reader knows,
+//! `release` publishes a workspace. Everything that is made lies under the build's target directory.
 
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a program for people at a terminal")]
 
@@ -15,6 +15,7 @@ mod bench;
 mod demo;
 mod learn;
 mod process;
+mod release;
 mod setup;
 mod test;
 
@@ -38,6 +39,8 @@ enum Task {
     Bench(bench::Arguments),
     /// Renew the ABI description of the installed tinygrad and what artifacts may name; the diff is for review.
     Learn(learn::Arguments),
+    /// Verify a workspace and publish it to a resource repository.
+    Release(release::Arguments),
     /// Run a program, write its time and peak memory to a file.
     #[command(hide = true)]
     MeasureChild {
@@ -64,6 +67,7 @@ fn run(task: Task) -> Result<ExitCode> {
         Task::Test(arguments) => test::run(&arguments),
         Task::Bench(arguments) => bench::run(&arguments).map(|()| ExitCode::SUCCESS),
         Task::Learn(arguments) => learn::run(&arguments).map(|()| ExitCode::SUCCESS),
+        Task::Release(arguments) => release::run(&arguments).map(|()| ExitCode::SUCCESS),
         Task::MeasureChild { command } => e2e::Measurer::child_main(&command),
     }
 }

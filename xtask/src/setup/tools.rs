@@ -51,6 +51,20 @@ const TOOLS: &[Tool] = &[
         tests_only: true,
     },
     Tool {
+        programs: &["nginx"],
+        needed_for: "the tests' host that devices fetch from",
+        apt: "nginx-light",
+        mac: "brew install nginx",
+        tests_only: true,
+    },
+    Tool {
+        programs: &["minisign"],
+        needed_for: "the peer of signed part lists in the tests",
+        apt: "minisign",
+        mac: "brew install minisign",
+        tests_only: true,
+    },
+    Tool {
         programs: &["openssl"],
         needed_for: "the yardstick of the benchmarks",
         apt: "openssl",
