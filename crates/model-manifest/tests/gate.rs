@@ -8,12 +8,12 @@ mod support;
 use std::{collections::BTreeSet, fs};
 
 use durable_fs::{NoProgress, Sha256};
-use model_catalog::SourceMap;
+use model_catalog::{SourceMap, Target};
 use model_manifest::{
     DRIVER_MONITORING_RECORD, GateOptions, GateProblem, GateReport, JOURNAL_NAME, verify_workspace,
 };
 use resources::{gate, options, ready};
-use support::{Bench, pkl};
+use support::{Bench, id, manifest, pkl};
 
 #[test]
 fn a_complete_workspace_passes_the_gate() {
@@ -178,6 +178,33 @@ fn all_problems_are_named_at_once() {
     for kind in together {
         assert!(found.contains(kind), "{kind}: {found:?}");
     }
+}
+
+#[test]
+fn a_release_id_that_is_another_models_source_id_is_not_taken_for_that_model() {
+    let bench = Bench::new();
+    for name in ["deeprl3", "deeprl33"] {
+        bench.artifact(name, &format!("content of {name}"), None);
+    }
+    let mut record = bench.artifact_record("deeprl33");
+    record.target = Some(Target::ExternalGpu);
+    bench.workspace.save(&record).unwrap();
+    bench.put("manifests/model_names_v23.json", manifest(&["deeprl33", "deeprl333"]).to_json());
+    for (source, release) in [("deeprl3", "deeprl33"), ("deeprl33", "deeprl333")] {
+        let mut record = bench.artifact_record(source);
+        record.release_id = Some(id(release));
+        bench.workspace.save(&record).unwrap();
+    }
+    // What the namespace gave before reconciling is still in its map.
+    let map = r#"{"deeprl3": "deeprl3v23_", "deeprl33": "deeprl333"}"#;
+    bench.put("source-maps/model_id_namespace_v23.json", map);
+    let about: Vec<String> = gate(&bench)
+        .problems
+        .into_iter()
+        .filter(|problem| matches!(problem, GateProblem::Release { .. }))
+        .map(|problem| problem.to_string())
+        .collect();
+    assert_eq!(about, ["deeprl33 is compiled for external-gpu, but qcom is released; compile it again"]);
 }
 
 fn with_driver_monitoring(bench: &Bench) -> GateReport {

@@ -218,12 +218,17 @@ fn source_ids(snapshot: &Snapshot) -> BTreeMap<ModelId, ModelId> {
     let map = snapshot.id_map.as_deref().and_then(|text| IdMap::from_json(text).ok()).unwrap_or_default();
     let mut sources: BTreeMap<ModelId, ModelId> =
         map.iter().map(|(old, new)| (new.clone(), old.clone())).collect();
+    // A model has one release ID: what reconciling gave it takes the place of what the namespace did.
+    let mut give = |release: &ModelId, source: &ModelId| {
+        sources.retain(|_, known| known != source);
+        sources.insert(release.clone(), source.clone());
+    };
     for identity in snapshot.identities.entries() {
-        sources.insert(identity.release.clone(), identity.source.clone());
+        give(&identity.release, &identity.source);
     }
     for record in snapshot.records.values() {
         if let Some(release) = &record.release_id {
-            sources.insert(release.clone(), record.id.clone());
+            give(release, &record.id);
         }
     }
     sources
