@@ -138,8 +138,8 @@ impl Progress for Console {
     fn advance(&self, amount: u64) {
         let line = self.work.with(|stack| {
             let work = stack.last_mut()?;
-            let line = work.advance(amount)?;
-            Some(if self.mode == Mode::Json { work.as_json("advance") } else { line })
+            let (text, json) = work.advance(amount)?;
+            Some(if self.mode == Mode::Json { json } else { text })
         });
         if let Some(line) = line {
             self.stderr(&line);

@@ -15,6 +15,9 @@ use crate::{seconds_text, size_text};
 const WORTH_A_LINE: Duration = Duration::from_millis(500);
 /// How often long work says that it lives, in plain and JSON lines.
 const SIGN_OF_LIFE: Duration = Duration::from_secs(10);
+/// What is counted in one go beyond this was there already: a transfer that is continued, a file that is equal. It is done,
+/// and says nothing about the rate.
+const JUMP: u64 = 4 << 20;
 
 /// One piece of work that goes on.
 #[derive(Debug)]
@@ -24,6 +27,9 @@ pub(crate) struct Work {
     done: u64,
     began: Instant,
     last_line: Instant,
+    /// What was moved, in all and until the last line.
+    moved: u64,
+    moved_before: u64,
     bar: Option<ProgressBar>,
 }
 
@@ -32,7 +38,7 @@ impl Work {
         let bar = bars.map(|bars| {
             let bar = bars.add(total.map_or_else(ProgressBar::no_length, ProgressBar::new));
             let template = if total.is_some() {
-                "{msg} {bar:30} {binary_bytes}/{binary_total_bytes} {eta}"
+                "{msg} {bar:30} {binary_bytes}/{binary_total_bytes} {binary_bytes_per_sec} {eta}"
             } else {
                 "{spinner} {msg} {elapsed}"
             };
@@ -43,7 +49,16 @@ impl Work {
             bar.with_message(label.to_owned())
         });
         let began = Instant::now();
-        Self { label: label.to_owned(), total, done: 0, began, last_line: began, bar }
+        Self {
+            label: label.to_owned(),
+            total,
+            done: 0,
+            began,
+            last_line: began,
+            moved: 0,
+            moved_before: 0,
+            bar,
+        }
     }
 
     pub(crate) fn relabel(&self, label: &str) {
@@ -52,19 +67,47 @@ impl Work {
         }
     }
 
-    /// Counts, and returns the plain text of a sign of life where one is due.
-    pub(crate) fn advance(&mut self, amount: u64) -> Option<String> {
+    /// Counts, and returns the plain text and the JSON of a sign of life where one is due.
+    pub(crate) fn advance(&mut self, amount: u64) -> Option<(String, String)> {
         self.done += amount;
+        if amount <= JUMP {
+            self.moved += amount;
+        }
         if let Some(bar) = &self.bar {
             bar.inc(amount);
             return None;
         }
         let due = self.last_line.elapsed() >= SIGN_OF_LIFE;
         due.then(|| {
-            self.last_line = Instant::now();
-            let total = self.total.map(|total| format!(" of {}", size_text(total))).unwrap_or_default();
-            format!("{}: {}{total}", self.label, size_text(self.done))
+            let lines = (self.sign_of_life(), self.as_json("advance"));
+            (self.last_line, self.moved_before) = (Instant::now(), self.moved);
+            lines
         })
+    }
+
+    fn sign_of_life(&self) -> String {
+        let mut text = format!("{}: {}", self.label, size_text(self.done));
+        if let Some(total) = self.total {
+            text.push_str(&format!(" of {}", size_text(total)));
+        }
+        if let Some(rate) = self.rate() {
+            text.push_str(&format!(", {}/s", size_text(rate)));
+        }
+        if let Some(left) = self.seconds_left() {
+            text.push_str(&format!(", {} left", seconds_text(left)));
+        }
+        text
+    }
+
+    /// Bytes a second since the last line.
+    fn rate(&self) -> Option<u64> {
+        let (moved, seconds) = (self.moved - self.moved_before, self.last_line.elapsed().as_secs_f64());
+        (moved > 0 && seconds > 0.0).then(|| (moved as f64 / seconds) as u64).filter(|rate| *rate > 0)
+    }
+
+    fn seconds_left(&self) -> Option<f64> {
+        let left = self.total?.saturating_sub(self.done);
+        Some(left as f64 / self.rate()? as f64)
     }
 
     /// Ends the work and returns its plain line where it took long enough for one.
@@ -79,9 +122,14 @@ impl Work {
     }
 
     pub(crate) fn as_json(&self, state: &str) -> String {
-        json!({"event": "progress", "state": state, "label": self.label, "done": self.done, "total": self.total,
-            "seconds": (self.began.elapsed().as_secs_f64() * 1e3).round() / 1e3})
-        .to_string()
+        let rounded = |seconds: f64| (seconds * 1e3).round() / 1e3;
+        let mut line = json!({"event": "progress", "state": state, "label": self.label, "done": self.done,
+            "total": self.total, "seconds": rounded(self.began.elapsed().as_secs_f64())});
+        if state == "advance" {
+            line["bytes_per_second"] = self.rate().into();
+            line["seconds_left"] = self.seconds_left().map(rounded).into();
+        }
+        line.to_string()
     }
 }
 
@@ -99,4 +147,38 @@ impl Stack {
 /// Writes a line; a closed pipe is nobody's failure.
 pub(crate) fn write_line(mut out: impl Write, line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn after(seconds: u64, total: Option<u64>) -> Work {
+        let mut work = Work::begin("a.onnx to comma", total, None);
+        work.last_line = work.last_line.checked_sub(Duration::from_secs(seconds)).unwrap();
+        work
+    }
+
+    #[test]
+    fn long_work_says_how_fast_it_is_and_when_it_ends() {
+        let mut work = after(20, Some(100 << 20));
+        let (text, json) = work.advance(4 << 20).unwrap();
+        assert!(text.starts_with("a.onnx to comma: 4.0 MiB of 100.0 MiB, 20"), "{text}");
+        assert!(text.contains(" KiB/s, 8 min ") && text.ends_with(" left"), "{text}");
+        let json: serde_json::Value = serde_json::from_str(&json).unwrap();
+        assert!((200_000..=209_716).contains(&json["bytes_per_second"].as_u64().unwrap()), "{json}");
+        assert!((479.0..505.0).contains(&json["seconds_left"].as_f64().unwrap()), "{json}");
+        assert!(work.advance(1).is_none(), "the next line has time");
+    }
+
+    #[test]
+    fn what_was_there_already_is_done_and_not_fast() {
+        let mut work = after(10, Some(100 << 20));
+        let (text, _) = work.advance(90 << 20).unwrap();
+        assert!(text.starts_with("a.onnx to comma: 90.0 MiB of 100.0 MiB") && !text.contains("/s"), "{text}");
+        let mut work = after(10, None);
+        let (text, json) = work.advance(1 << 20).unwrap();
+        assert!(text.contains("/s") && !text.contains("left"), "{text}");
+        assert!(json.contains("\"seconds_left\":null"), "{json}");
+    }
 }
