@@ -446,3 +446,92 @@ fn names_of_jobs_cannot_leave_their_directory() {
         assert!(text.parse::<JobName>().is_err(), "{text}");
     }
 }
+
+#[test]
+fn a_file_for_which_the_device_has_no_space_is_not_sent() {
+    let Some(machine) = Machine::start(&[]) else { return };
+    let device = machine.device();
+    device.facts().unwrap();
+    // A file that is all holes has the size of more than any disk and takes none.
+    let huge = machine.dir().join("huge");
+    let size = 8 << 40;
+    if let Err(error) = fs::File::create(&huge).unwrap().set_len(size) {
+        return e2e::report_skip(&format!(
+            "a_file_for_which_the_device_has_no_space_is_not_sent: this disk has no file of that size ({error})"
+        ));
+    }
+    let digest = model_catalog::Sha256Digest::from_bytes([7; 32]);
+    let before = machine.proxy.moved();
+    let refused = device
+        .put(&job(1), &huge, &rel("input/a"), Expected::exactly(size, digest), &NoProgress)
+        .unwrap_err();
+    let DeviceError::Space { needed, free, .. } = &refused else { panic!("{refused}") };
+    assert!(*needed > size && *free < size, "{refused}");
+    assert!(machine.proxy.moved() - before < 1 << 16, "it was sent all the same");
+}
+
+#[test]
+fn a_file_appears_when_it_is_whole_and_the_right_one() {
+    let Some(machine) = Machine::start(&[]) else { return };
+    let device = machine.device();
+    let file = random_file(&machine.dir().join("source"), 6 << 20);
+    let dir = machine.root().join("jobs").join("none");
+    assert!(!dir.exists());
+    // While it is on its way only its temporary name is there.
+    machine.proxy.throttle(6 << 20);
+    let names = std::thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            device.put(&job(1), &file, &rel("input/a"), expected(&file), &NoProgress).unwrap();
+        });
+        let mut names = std::collections::BTreeSet::new();
+        while !sending.is_finished() {
+            names.extend(there(&machine));
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        names
+    });
+    machine.proxy.throttle(0);
+    assert!(names.iter().any(|name| name.starts_with(".incoming-")), "{names:?}");
+    assert_eq!(there(&machine), ["a"]);
+    // What is not the expected file never appears, in either direction, and leaves nothing.
+    let wrong = Expected::exactly(6 << 20, model_catalog::Sha256Digest::from_bytes([1; 32]));
+    device.put(&job(1), &file, &rel("input/b"), wrong, &NoProgress).unwrap_err();
+    device.get(&job(1), &rel("input/a"), &machine.dir().join("c"), wrong, &NoProgress).unwrap_err();
+    assert!(!there(&machine).contains(&"b".to_owned()) && !machine.dir().join("c").exists());
+    let here = fs::read_dir(machine.dir()).unwrap().filter_map(Result::ok);
+    assert!(!here.into_iter().any(|entry| entry.file_name().to_string_lossy().starts_with(".incoming")));
+}
+
+/// Names in the input directory of the device's only job.
+fn there(machine: &Machine) -> Vec<String> {
+    let jobs = machine.jobs_dir().join(job(1).as_str()).join("input");
+    let entries = fs::read_dir(jobs).into_iter().flatten().flatten();
+    let mut names: Vec<_> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_damaged_beginning_is_not_continued_at_home() {
+    let Some(machine) = Machine::start(&[]) else { return };
+    let device = machine.device();
+    let file = random_file(&machine.dir().join("source"), 4 << 20);
+    device.put(&job(1), &file, &rel("input/a"), expected(&file), &NoProgress).unwrap();
+    let digest = sha256_file(&file).unwrap();
+    let back = machine.dir().join("back");
+    fs::write(machine.dir().join(format!(".incoming-{}-back", &digest[..16])), vec![7; 1 << 20]).unwrap();
+    device.get(&job(1), &rel("input/a"), &back, expected(&file), &NoProgress).unwrap();
+    assert_eq!(fs::read(&back).unwrap(), fs::read(&file).unwrap());
+}
+
+#[test]
+fn progress_counts_each_byte_once_also_after_a_cut() {
+    let Some(machine) = Machine::start(&[]) else { return };
+    let device = machine.device();
+    let file = random_file(&machine.dir().join("source"), 16 << 20);
+    device.facts().unwrap();
+    machine.proxy.cut_after(8 << 20);
+    let counted = Counted::default();
+    device.put(&job(1), &file, &rel("input/a"), expected(&file), &counted).unwrap();
+    assert_eq!(counted.0.into_inner(), 16 << 20);
+}

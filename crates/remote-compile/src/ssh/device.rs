@@ -14,6 +14,7 @@ use tokio::runtime::{Builder, Runtime};
 use super::{
     SshError, SshOptions,
     channel::{Channel, Piece},
+    once::Once,
     session, transfer,
 };
 use crate::{
@@ -229,8 +230,12 @@ impl Device for SshDevice {
         expected: Expected,
         progress: &dyn Progress,
     ) -> Result<(), DeviceError> {
-        self.persist(|channel| transfer::put(channel, &self.options, job, from, to, expected, progress))
-            .map_err(|error| self.error(error))
+        let progress = Once::new(progress);
+        let put = |channel: &Channel| {
+            progress.again();
+            transfer::put(channel, &self.options, job, from, to, expected, &progress)
+        };
+        self.persist(put).map_err(|error| self.error(error))
     }
 
     fn put_bytes(&self, job: &JobName, bytes: &[u8], to: &RelPath) -> Result<(), DeviceError> {
@@ -246,8 +251,12 @@ impl Device for SshDevice {
         expected: Expected,
         progress: &dyn Progress,
     ) -> Result<Written, DeviceError> {
-        self.persist(|channel| transfer::get(channel, &self.options, job, from, to, expected, progress))
-            .map_err(|error| self.error(error))
+        let progress = Once::new(progress);
+        let get = |channel: &Channel| {
+            progress.again();
+            transfer::get(channel, &self.options, job, from, to, expected, &progress)
+        };
+        self.persist(get).map_err(|error| self.error(error))
     }
 
     fn start(&self, job: &JobName) -> Result<(), DeviceError> {

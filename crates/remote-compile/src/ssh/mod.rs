@@ -15,6 +15,7 @@ mod device;
 mod error;
 mod host_check;
 mod login;
+mod once;
 mod options;
 mod session;
 mod transfer;
