@@ -42,6 +42,8 @@ pub enum Command {
     Sources(command::sources::SourcesArgs),
     /// Compile what is not current on the device, and bring it home.
     Compile(command::compile::CompileArgs),
+    /// Compile driver monitoring: its model, metadata and both camera warps, together.
+    Dm(command::dm::DmArgs),
     /// Run every artifact over synthetic frames and judge what comes out.
     Validate(command::validate::ValidateArgs),
     /// Write the base manifest.

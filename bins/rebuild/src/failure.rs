@@ -6,7 +6,10 @@ use durable_fs::{FsError, FsErrorKind};
 use lfs_extract::{ErrorClass, ExtractError};
 use model_manifest::ManifestWorkError;
 use rebuild_workspace::WorkspaceError;
-use remote_compile::{catalog::CatalogError, device::DeviceError, safety::Refusal};
+use remote_compile::{
+    catalog::CatalogError, device::DeviceError, monitoring::MonitoringError, safety::Refusal,
+    supervise::JobFailure,
+};
 
 /// A failure of the workspace.
 pub fn of_workspace(what: impl Into<String>) -> impl Fn(WorkspaceError) -> Failure {
@@ -65,6 +68,19 @@ pub fn of_catalog(what: &str, error: CatalogError) -> Failure {
         CatalogError::Device(error) => of_device(what, &error),
         CatalogError::Workspace(error) => of_workspace(what)(error),
     }
+}
+
+/// A failure of driver monitoring.
+pub fn of_monitoring(what: &str, error: &MonitoringError) -> Failure {
+    let exit = match error {
+        MonitoringError::Job(JobFailure::Interrupted) => Exit::Interrupted,
+        MonitoringError::Job(JobFailure::Device(error)) => return of_device(what, error),
+        MonitoringError::Source(_) => Exit::Usage,
+        MonitoringError::Workspace(WorkspaceError::Fs(error)) => exit_of_fs(error),
+        error if error.is_environment() => Exit::Environment,
+        _ => Exit::Failed,
+    };
+    Failure::new(exit, what).because(error).maybe_advice(error.hint().map(str::to_owned))
 }
 
 /// A failure of a manifest's plan.

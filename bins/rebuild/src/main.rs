@@ -41,6 +41,7 @@ fn run(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Extract(args) => command::extract::run(args, cli, console),
         Command::Sources(args) => command::sources::run(args, cli, console),
         Command::Compile(args) => command::compile::run(args, cli, console),
+        Command::Dm(args) => command::dm::run(args, cli, console),
         Command::Validate(args) => command::validate::run(args, cli, console),
         Command::Manifest(args) => command::manifest::run(args, cli, console),
         Command::Namespace(args) => command::namespace::run(args, cli, console),

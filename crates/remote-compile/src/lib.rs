@@ -9,6 +9,7 @@ pub mod catalog;
 pub mod device;
 pub mod home;
 pub mod link;
+pub mod monitoring;
 #[cfg(feature = "ssh")]
 pub mod safety;
 pub mod serve;

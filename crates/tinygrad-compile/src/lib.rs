@@ -34,6 +34,7 @@ pub use dm::{
 };
 pub use environment::{Environment, EnvironmentError, QCOM_DEVICE, check_target};
 pub use error::{CompileError, FaultClass};
+pub use placement::{place_together, recover as recover_placement};
 pub use plan::{CompilePlan, PlanError, PlanOptions, PlannedModel, cached_version};
 pub use provenance::{
     BUILD_RECORD_FORMAT, BuildRecord, DM_BUILD_RECORD, DmBuildRecord, FileRecord, ProofRecord, SourceRecord,

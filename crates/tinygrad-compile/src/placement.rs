@@ -9,13 +9,19 @@ use durable_fs::{Journal, JournalError, Step};
 const JOURNAL: &str = ".models-placing.json";
 
 /// Finishes a placement that a kill had interrupted. Must be done before leftovers are swept: the files may be among them.
-pub(crate) fn recover(dir: &Utf8Path) -> Result<(), JournalError> {
+///
+/// # Errors
+/// [`JournalError`] says what stands in the way.
+pub fn recover(dir: &Utf8Path) -> Result<(), JournalError> {
     Journal::new(dir, JOURNAL).recover().map(drop)
 }
 
 /// Moves `files` (name in `dir` to present path below `dir`) and writes `texts` (name to content), replacing what is there.
-/// A kill in between is finished by the next run.
-pub(crate) fn place_together(
+/// A kill in between is finished by [`recover`].
+///
+/// # Errors
+/// [`JournalError`]; where the plan was refused, the files are as they were.
+pub fn place_together(
     dir: &Utf8Path,
     files: &BTreeMap<String, Utf8PathBuf>,
     texts: &BTreeMap<String, String>,

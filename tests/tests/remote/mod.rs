@@ -10,7 +10,7 @@ use std::{
 };
 
 use camino::{Utf8Path, Utf8PathBuf};
-use e2e::{Binaries, FaultProxy, Sshd};
+use e2e::{Binaries, FaultProxy, Scenario, Sshd};
 use model_catalog::RelPath;
 use remote_compile::{
     device::{Device, JobName},
@@ -133,6 +133,27 @@ impl Machine {
 
     pub fn device(&self) -> SshDevice {
         SshDevice::new(self.address(), self.options()).unwrap()
+    }
+
+    /// Makes this the device of a workspace; returns a home directory whose SSH configuration knows it.
+    pub fn configure(&self, scenario: &Scenario) -> Utf8PathBuf {
+        let home = self.dir().join("home");
+        fs::create_dir_all(home.join(".ssh")).unwrap();
+        let known = self.sshd.known_hosts_line(self.proxy.port()).unwrap();
+        fs::write(home.join(".ssh/known_hosts"), known).unwrap();
+        let config = format!("IdentityFile {}\nIdentitiesOnly yes\n", self.sshd.user_key());
+        fs::write(home.join(".ssh/config"), config).unwrap();
+        let path = scenario.workspace.join("rebuild.toml");
+        let text = fs::read_to_string(&path).unwrap();
+        let others = text.lines().filter(|line| !line.starts_with("device ="));
+        let own = [
+            format!("device_root = {:?}", self.root().as_str()),
+            format!("device = {:?}", self.name()),
+            format!("allow_devices = [{:?}]", self.name()),
+        ];
+        let lines: Vec<String> = own.into_iter().chain(others.map(str::to_owned)).collect();
+        fs::write(&path, lines.join("\n") + "\n").unwrap();
+        home
     }
 
     pub fn socket(&self) -> SocketAddr {

@@ -3,6 +3,7 @@
 pub mod checklist;
 pub mod compile;
 pub mod device;
+pub mod dm;
 pub mod doctor;
 pub mod extract;
 pub mod init;
