@@ -12,7 +12,7 @@ use model_catalog::{ModelId, RelPath};
 use serde_json::Value;
 use tinygrad_compile::job::{INPUT_DIR, JobError, JobRequest, JobResult, JobStatus, REQUEST_FILE};
 
-use crate::device::{Device, DeviceError, JobName, JobState};
+use crate::device::{Device, DeviceError, JobName, JobState, Upload};
 
 /// How long a device may be out of reach before its job is given up for this run; the job itself goes on.
 pub const PATIENCE: Duration = Duration::from_secs(600);
@@ -193,14 +193,14 @@ pub fn prepare(device: &dyn Device, job: &PreparedJob, watch: &Watch<'_>) -> Res
 }
 
 fn stage(device: &dyn Device, job: &PreparedJob, watch: &Watch<'_>) -> Result<(), JobFailure> {
-    for input in &job.inputs {
-        watch.check()?;
+    let upload = |input: &JobInput| {
         let to = job_path(INPUT_DIR, input.name.as_str())?;
-        watch.progress.begin(&format!("{} to {}", input.name, device.name()), input.expected.size);
-        let put = device.put(&job.name, &input.from, &to, input.expected, watch.progress);
-        watch.progress.end();
-        put?;
-    }
+        Ok(Upload { from: input.from.clone(), to, expected: input.expected })
+    };
+    let files = job.inputs.iter().map(upload).collect::<Result<Vec<_>, DeviceError>>()?;
+    watch.check()?;
+    device.put_all(&job.name, &files, watch.progress)?;
+    watch.check()?;
     // The request comes last: with it the job is complete.
     let request = RelPath::new(REQUEST_FILE).unwrap_or_else(|_| unreachable!("the name is a plain one"));
     device.put_bytes(&job.name, &job.request, &request)?;

@@ -1,5 +1,11 @@
 //! `models serve`: the device's side of a host's connection, over standard input and output.
 
+use std::{
+    fs::File,
+    io,
+    os::fd::{AsFd, BorrowedFd},
+};
+
 use camino::Utf8PathBuf;
 use console_report::{Console, Exit, Failure};
 use remote_compile::serve::{ServeOptions, serve};
@@ -25,5 +31,9 @@ pub fn run(args: &CompileArgs, console: &Console) -> Result<(), Failure> {
         openpilot: args.root(),
         params_dirs: PARAMS.map(Utf8PathBuf::from).to_vec(),
     };
-    serve(std::io::stdin(), std::io::stdout(), options).map_err(|error| failure().because(&error))
+    // The streams as they are: those of the standard library buffer, and look for ends of lines.
+    let plain = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().map(File::from);
+    let streams = plain(io::stdin().as_fd()).and_then(|input| Ok((input, plain(io::stdout().as_fd())?)));
+    let (input, output) = streams.map_err(|error| failure().because(&error))?;
+    serve(input, output, options).map_err(|error| failure().because(&error))
 }

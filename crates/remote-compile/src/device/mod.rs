@@ -10,7 +10,7 @@ mod job_name;
 mod local;
 mod local_process;
 
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{Expected, Progress, Written};
 use model_catalog::RelPath;
 
@@ -60,6 +60,24 @@ pub struct DeviceFacts {
     pub has_qcom_gpu: bool,
 }
 
+/// A file to be put into a job.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Upload {
+    /// The file on this machine.
+    pub from: Utf8PathBuf,
+    /// Its path in the job.
+    pub to: RelPath,
+    /// What it has to be.
+    pub expected: Expected,
+}
+
+impl Upload {
+    /// The file's name, for people.
+    pub fn name(&self) -> &str {
+        self.to.as_str().rsplit('/').next().unwrap_or_default()
+    }
+}
+
 /// The exclusive use of a device, given back when dropped.
 pub trait Reservation: Send {}
 
@@ -106,6 +124,21 @@ pub trait Device: Send + Sync {
         expected: Expected,
         progress: &dyn Progress,
     ) -> Result<(), DeviceError>;
+
+    /// Puts several files into a job; each is a piece of work of its own to `progress`. A device that is far away has many
+    /// small ones under way at a time.
+    ///
+    /// # Errors
+    /// [`DeviceError`] of the first file that failed; the job then has some of the files, each of them whole.
+    fn put_all(&self, job: &JobName, files: &[Upload], progress: &dyn Progress) -> Result<(), DeviceError> {
+        for file in files {
+            progress.begin(&format!("{} to {}", file.name(), self.name()), file.expected.size);
+            let put = self.put(job, &file.from, &file.to, file.expected, progress);
+            progress.end();
+            put?;
+        }
+        Ok(())
+    }
 
     /// Puts small bytes into a job, such as its request.
     ///

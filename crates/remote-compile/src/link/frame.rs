@@ -1,6 +1,6 @@
 //! Frames: a number, a kind, and a body of bounded length.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 
 /// Bytes before each body: length, request, kind, three zeros.
 pub(crate) const HEADER: usize = 12;
@@ -75,8 +75,13 @@ pub(crate) struct Frame {
     pub(crate) body: Vec<u8>,
 }
 
+/// Writes the header of a frame whose first bytes were kept free for it.
+pub(crate) fn stamp(frame: &mut [u8], request: u32, kind: Kind) {
+    let header = Header { length: frame.len() - HEADER, request, kind };
+    frame[..HEADER].copy_from_slice(&header.encode());
+}
+
 /// Header and body in one piece, to be sent.
-#[cfg(any(test, feature = "ssh"))]
 pub(crate) fn encode(request: u32, kind: Kind, body: &[u8]) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(HEADER + body.len());
     bytes.extend_from_slice(&Header { length: body.len(), request, kind }.encode());
@@ -84,8 +89,8 @@ pub(crate) fn encode(request: u32, kind: Kind, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The next frame; `None` at the end of the stream, an error where it ends within a frame.
-pub(crate) fn read(input: &mut impl Read) -> io::Result<Option<Frame>> {
+/// The next frame, its body in the memory of `spare`; `None` at the end of the stream, an error where it ends within a frame.
+pub(crate) fn read(input: &mut impl Read, spare: Vec<u8>) -> io::Result<Option<Frame>> {
     let mut header = [0; HEADER];
     let mut filled = 0;
     while filled < HEADER {
@@ -98,15 +103,10 @@ pub(crate) fn read(input: &mut impl Read) -> io::Result<Option<Frame>> {
         }
     }
     let header = Header::decode(header)?;
-    let mut body = vec![0; header.length];
+    let mut body = spare;
+    body.resize(header.length, 0);
     input.read_exact(&mut body)?;
     Ok(Some(Frame { request: header.request, kind: header.kind, body }))
-}
-
-/// Writes a frame.
-pub(crate) fn write(output: &mut impl Write, request: u32, kind: Kind, body: &[u8]) -> io::Result<()> {
-    output.write_all(&Header { length: body.len(), request, kind }.encode())?;
-    output.write_all(body)
 }
 
 #[cfg(test)]
@@ -118,25 +118,29 @@ mod tests {
         #[test]
         fn frames_come_back(request: u32, kind in 0..8_usize, body in proptest::collection::vec(any::<u8>(), 0..2000)) {
             let bytes = encode(request, KINDS[kind], &body);
-            let mut written = Vec::new();
-            write(&mut written, request, KINDS[kind], &body).unwrap();
-            prop_assert_eq!(&bytes, &written);
-            let frame = read(&mut bytes.as_slice()).unwrap().unwrap();
+            let mut stamped = [vec![0; HEADER], body.clone()].concat();
+            stamp(&mut stamped, request, KINDS[kind]);
+            prop_assert_eq!(&bytes, &stamped);
+            let frame = read(&mut bytes.as_slice(), vec![1; 700]).unwrap().unwrap();
             prop_assert_eq!(frame, Frame { request, kind: KINDS[kind], body });
         }
 
         #[test]
         fn any_bytes_are_a_frame_or_an_error(bytes in proptest::collection::vec(any::<u8>(), 0..64)) {
-            let _ = read(&mut bytes.as_slice());
+            let _ = read(&mut bytes.as_slice(), Vec::new());
         }
     }
 
     #[test]
     fn an_end_within_a_frame_is_an_error() {
         let bytes = encode(1, Kind::Data, b"abc");
-        assert!(read(&mut &bytes[..0]).unwrap().is_none());
+        assert!(read(&mut &bytes[..0], Vec::new()).unwrap().is_none());
         for end in 1..bytes.len() {
-            assert_eq!(read(&mut &bytes[..end]).unwrap_err().kind(), io::ErrorKind::UnexpectedEof, "{end}");
+            assert_eq!(
+                read(&mut &bytes[..end], Vec::new()).unwrap_err().kind(),
+                io::ErrorKind::UnexpectedEof,
+                "{end}"
+            );
         }
     }
 }

@@ -12,9 +12,7 @@ use std::{
 };
 
 use camino::{Utf8Path, Utf8PathBuf};
-use durable_fs::{
-    BLOCK, Durability, Expected, FsError, Sha256, ThreadedHasher, Written, sync_dir, sync_file,
-};
+use durable_fs::{BLOCK, Durability, Expected, FsError, Sha256, Written, sync_dir, sync_file};
 use model_catalog::Sha256Digest;
 
 const PREFIX: &str = ".incoming-";
@@ -43,7 +41,10 @@ pub(crate) struct PartialFile {
     destination: Utf8PathBuf,
     path: Utf8PathBuf,
     file: File,
-    hasher: ThreadedHasher,
+    // Hashed by the thread that writes: the rest of the connection keeps the other processors busy, and what has just been
+    // written is still in the cache of this one.
+    hash: Sha256,
+    len: u64,
     prefix: (u64, Sha256Digest),
     synced: u64,
     syncer: Option<Syncer>,
@@ -106,12 +107,12 @@ impl PartialFile {
         }
         let (hash, found) = hash_prefix(&mut file, size).map_err(FsError::io("read", &path))?;
         let prefix = (found, hash.clone().finish());
-        let hasher = ThreadedHasher::continuing(hash, found);
         Ok(Self {
             destination: destination.to_owned(),
             path,
             file,
-            hasher,
+            hash,
+            len: found,
             prefix,
             synced: found,
             syncer: None,
@@ -126,22 +127,23 @@ impl PartialFile {
     /// Begins again at byte 0.
     pub(crate) fn restart(&mut self) -> Result<(), FsError> {
         self.file.set_len(0).and_then(|()| self.file.rewind()).map_err(FsError::io("empty", &self.path))?;
-        self.hasher = ThreadedHasher::new();
+        (self.hash, self.len) = (Sha256::new(), 0);
         self.synced = 0;
         Ok(())
     }
 
     /// Bytes so far.
     pub(crate) fn len(&self) -> u64 {
-        self.hasher.len()
+        self.len
     }
 
     /// Adds bytes.
     pub(crate) fn write(&mut self, bytes: &[u8]) -> Result<(), FsError> {
         self.file.write_all(bytes).map_err(FsError::io("write", &self.path))?;
-        self.hasher.update(bytes);
-        if self.hasher.len() - self.synced >= SYNC_EVERY {
-            self.synced = self.hasher.len();
+        self.hash.update(bytes);
+        self.len += bytes.len() as u64;
+        if self.len - self.synced >= SYNC_EVERY {
+            self.synced = self.len;
             if self.syncer.is_none() {
                 self.syncer = Syncer::start(&self.file);
             }
@@ -155,9 +157,8 @@ impl PartialFile {
 
     /// Checks, syncs and renames. What is not the expected file is removed.
     pub(crate) fn commit(self, expected: Expected) -> Result<Written, FsError> {
-        let Self { destination, path, file, hasher, syncer, .. } = self;
-        let size = hasher.len();
-        let sha256 = hasher.finish();
+        let Self { destination, path, file, hash, len: size, syncer, .. } = self;
+        let sha256 = hash.finish();
         if let Some(syncer) = syncer {
             syncer.finish();
         }

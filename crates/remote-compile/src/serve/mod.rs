@@ -37,6 +37,9 @@ use crate::{
 const MAX_REQUESTS: usize = 32;
 /// Data frames of one upload that may wait for the disk.
 const QUEUED_FRAMES: usize = 16;
+/// What a pipe may hold without special rights.
+#[cfg(target_os = "linux")]
+const PIPE: usize = 1 << 20;
 
 /// How the device's side is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,6 +64,8 @@ struct Service<W> {
     lease: Mutex<Option<Lease>>,
     output: Mutex<W>,
     active: AtomicUsize,
+    /// Memory of data frames that can be used again: fresh memory costs the kernel more than the bytes in it.
+    spare: Mutex<Vec<Vec<u8>>>,
 }
 
 /// What belongs to the host at the other end.
@@ -85,10 +90,33 @@ impl<W: Write> Service<W> {
         let device = LocalDevice::new(local)?;
         Ok(self.own.get_or_init(|| Own { owner, jobs_dir, device }))
     }
+
     fn send(&self, request: u32, kind: Kind, body: &[u8]) -> io::Result<()> {
+        self.send_frame(&frame::encode(request, kind, body))
+    }
+
+    /// Sends a data frame whose first bytes were kept free for its header.
+    fn send_block(&self, request: u32, block: &mut [u8]) -> io::Result<()> {
+        frame::stamp(block, request, Kind::Data);
+        self.send_frame(block)
+    }
+
+    fn send_frame(&self, frame: &[u8]) -> io::Result<()> {
         let mut output = self.output.lock().unwrap_or_else(PoisonError::into_inner);
-        frame::write(&mut *output, request, kind, body)?;
+        output.write_all(frame)?;
         output.flush()
+    }
+
+    fn spare(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes back the memory of a data frame.
+    fn give_back(&self, body: Vec<u8>) {
+        let mut spare = self.spare();
+        if spare.len() < QUEUED_FRAMES && body.len() == frame::DATA {
+            spare.push(body);
+        }
     }
 }
 
@@ -100,15 +128,28 @@ fn directories(dir: &Utf8Path) -> Vec<Utf8PathBuf> {
     paths.map(|entry| entry.path().to_owned()).filter(|path| path.is_dir()).collect()
 }
 
+/// Enlarges the pipes between this process and the SSH server, where they are pipes: each fill and each drain of one wakes a
+/// process, and a large one is filled and drained less often.
+#[cfg(target_os = "linux")]
+fn widen(pipe: impl AsFd) {
+    // A socket is no pipe, and a user may have used up the memory for pipes: then it stays as it is.
+    let _ = rustix::pipe::fcntl_setpipe_size(pipe, PIPE);
+}
+
+#[cfg(not(target_os = "linux"))]
+fn widen(_: impl AsFd) {}
+
 /// Serves until the host ends the connection or is silent for too long.
 ///
 /// # Errors
 /// [`io::Error`] of the streams, or where the jobs' directory cannot be made.
 pub fn serve(
     input: impl Read + AsFd,
-    mut output: impl Write + Send + 'static,
+    mut output: impl Write + AsFd + Send + 'static,
     options: ServeOptions,
 ) -> io::Result<()> {
+    widen(&input);
+    widen(&output);
     output.write_all(MAGIC)?;
     output.flush()?;
     let service = Arc::new(Service {
@@ -117,11 +158,14 @@ pub fn serve(
         lease: Mutex::new(None),
         output: Mutex::new(output),
         active: AtomicUsize::new(0),
+        spare: Mutex::default(),
     });
+    // Small frames come many at a time; the body of a large one is read past the buffer.
     let mut input = BufReader::with_capacity(64 * 1024, Watched { input, silence: SILENCE });
     let mut uploads: HashMap<u32, SyncSender<Frame>> = HashMap::new();
     let ended = loop {
-        match frame::read(&mut input) {
+        let spare = service.spare().pop().unwrap_or_default();
+        match frame::read(&mut input, spare) {
             Ok(Some(frame)) => dispatch(&service, &mut uploads, frame)?,
             Ok(None) => break Ok(()),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break Ok(()),

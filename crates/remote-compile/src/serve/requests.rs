@@ -22,7 +22,7 @@ use crate::{
     device::{Device, DeviceError, JobName, JobState},
     link::{
         Done, Fault, JobList, LINK_PROTOCOL, Look, LookState, Offered, Request, Sending, Sent, Welcome,
-        frame::{DATA, Frame, Kind},
+        frame::{DATA, Frame, HEADER, Kind},
         partial::{PartialError, PartialFile},
     },
 };
@@ -207,7 +207,10 @@ impl<W: Write> Call<'_, W> {
         loop {
             let Ok(frame) = data.recv() else { return Err(cut()) };
             match frame.kind {
-                Kind::Data => partial.write(&frame.body)?,
+                Kind::Data => {
+                    partial.write(&frame.body)?;
+                    self.service.give_back(frame.body);
+                }
                 Kind::End => break,
                 _ => return Err(cut()),
             }
@@ -226,7 +229,7 @@ impl<W: Write> Call<'_, W> {
         let name = self.own()?.jobs_dir.join(job.as_str()).join(path.as_str());
         let mut file = File::open(&name).map_err(FsError::io("open", &name))?;
         let size = file.metadata().map_err(FsError::io("open", &name))?.len();
-        let mut block = vec![0; DATA];
+        let mut block = vec![0; HEADER + DATA];
         let mut hash = Sha256::new();
         let mut start = 0;
         if from > 0 && from <= size {
@@ -241,17 +244,19 @@ impl<W: Write> Call<'_, W> {
         let begin = serde_json::to_vec(&Sending { from: start, size })
             .map_err(|error| Failed::Stream(error.into()))?;
         self.send(Kind::Begin, &begin)?;
-        let mut hasher = durable_fs::ThreadedHasher::continuing(hash, start);
+        let mut sent = start;
         loop {
-            match fill(&mut file, &mut block).map_err(FsError::io("read", &name))? {
+            match fill(&mut file, &mut block[HEADER..]).map_err(FsError::io("read", &name))? {
                 0 => break,
                 read => {
-                    hasher.update(&block[..read]);
-                    self.send(Kind::Data, &block[..read])?;
+                    hash.update(&block[HEADER..HEADER + read]);
+                    sent += read as u64;
+                    let frame = &mut block[..HEADER + read];
+                    self.service.send_block(self.id, frame).map_err(Failed::Stream)?;
                 }
             }
         }
-        self.reply(&Sent { size: hasher.len(), sha256: hasher.finish() })
+        self.reply(&Sent { size: sent, sha256: hash.finish() })
     }
 
     fn look(&self, job: &JobName, offset: u64, wait_ms: u64) -> Result<(), Failed> {

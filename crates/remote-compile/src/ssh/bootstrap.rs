@@ -146,7 +146,7 @@ mod upload {
         version: &str,
     ) -> Result<String, BinaryProblem> {
         let path = binary.to_string();
-        let session = session::connect(address, options).await?;
+        let session = session::connect_checked(address, options).await?;
         let (machine, _, _) = run(&session, "uname -m").await?;
         let wanted = String::from_utf8_lossy(&machine).trim().to_owned();
         if facts.machine != wanted {

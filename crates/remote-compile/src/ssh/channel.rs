@@ -20,25 +20,33 @@ use tokio::{
 use super::{
     SshError, SshOptions,
     error::FaultText,
-    session::{self, Session},
+    session::{self, OWN_ADDRESSES, Session},
 };
-use crate::link::{
-    Fault, LINK_PROTOCOL, MAGIC, Request, Welcome,
-    frame::{self, HEADER, Header, Kind},
+use crate::{
+    link::{
+        Fault, LINK_PROTOCOL, MAGIC, Request, Welcome,
+        frame::{self, HEADER, Header, Kind},
+    },
+    safety::DeviceAddress,
 };
 
 /// Frames that wait to be sent.
 const QUEUED_FRAMES: usize = 4;
-/// Pieces of an answer that wait to be taken.
-const QUEUED_PIECES: usize = 64;
+/// Pieces of an answer that wait to be taken: with a frame's data in each, the bound on its memory.
+const QUEUED_PIECES: usize = 16;
 /// What a login script may print before `models` answers.
-const MAX_NOISE: usize = 64 << 10;
+const MAX_NOISE: usize = 1 << 20;
+/// What follows the device's own addresses.
+const ADDRESSES_END: &str = "-end-of-addresses-";
+/// Lets the device's side begin.
+const GO: &[u8] = b"go\n";
 const ERROR_TAIL: usize = 2000;
 
 /// A piece of an answer.
 pub(super) enum Piece {
     Begin(Vec<u8>),
-    Data(Bytes),
+    /// The body of a data frame, in the packets that it came in.
+    Data(Vec<Bytes>),
     Reply(Vec<u8>),
     Fault(Vec<u8>),
 }
@@ -102,14 +110,27 @@ pub(super) struct Call<'c> {
 
 impl Channel {
     /// Starts `models serve` on the device and compares versions.
-    pub(super) async fn open(session: Session, options: &SshOptions) -> Result<Self, SshError> {
+    ///
+    /// One command does both, as a login shell may take its time to start: it prints the device's own addresses, waits until
+    /// they were found to be allowed, and only then becomes `models`.
+    pub(super) async fn open(
+        session: Session,
+        address: &DeviceAddress,
+        options: &SshOptions,
+    ) -> Result<Self, SshError> {
         let host = session.host.clone();
         let lost = |error: russh::Error| SshError::lost(&host, error);
         let channel = session::open_channel(&session).await?;
         // The path has no character that a shell reads, and the rest is fixed.
-        channel.exec(true, format!("exec {} serve", options.models())).await.map_err(lost)?;
+        let command =
+            format!("{OWN_ADDRESSES}; echo {ADDRESSES_END}; read go && exec {} serve", options.models());
+        channel.exec(true, command).await.map_err(lost)?;
         let (mut reader, writer) = channel.split();
-        let rest = skip_noise(&mut reader, &host, options).await?;
+        let mut rest = BytesMut::new();
+        let text = read_until(&mut reader, &mut rest, ADDRESSES_END.as_bytes(), &host, options).await?;
+        session::confirm_own_addresses(address, &host, &text)?;
+        writer.data_bytes(GO).await.map_err(lost)?;
+        read_until(&mut reader, &mut rest, MAGIC, &host, options).await?;
         let shared = Arc::new(Shared {
             waiting: Mutex::new(Some(HashMap::new())),
             heard: Mutex::new(Instant::now()),
@@ -195,21 +216,22 @@ impl Channel {
 
 impl Call<'_> {
     pub(super) fn send(&self, kind: Kind, body: &[u8]) -> Result<(), SshError> {
-        self.send_frame(frame::encode(self.id, kind, body))
+        self.send_frame(frame::encode(self.id, kind, body).into())
     }
 
-    /// Sends a frame whose first bytes were kept free for its header.
-    pub(super) fn send_block(&self, mut block: Vec<u8>) -> Result<(), SshError> {
-        let header = Header { length: block.len() - HEADER, request: self.id, kind: Kind::Data };
-        block[..HEADER].copy_from_slice(&header.encode());
-        self.send_frame(block)
+    /// Sends a data frame whose first bytes were kept free for its header; returns what can be used again later.
+    pub(super) fn send_block(&self, mut block: BytesMut) -> Result<Bytes, SshError> {
+        frame::stamp(&mut block, self.id, Kind::Data);
+        let block = block.freeze();
+        self.send_frame(block.clone())?;
+        Ok(block)
     }
 
-    fn send_frame(&self, frame: Vec<u8>) -> Result<(), SshError> {
+    fn send_frame(&self, frame: Bytes) -> Result<(), SshError> {
         if self.channel.is_gone() {
             return Err(self.channel.gone());
         }
-        self.channel.frames.blocking_send(frame.into()).map_err(|_| self.channel.gone())
+        self.channel.frames.blocking_send(frame).map_err(|_| self.channel.gone())
     }
 
     pub(super) fn send_json(&self, kind: Kind, value: &impl Serialize) -> Result<(), SshError> {
@@ -260,28 +282,31 @@ impl Drop for Call<'_> {
     }
 }
 
-/// Skips what a login script prints; returns what follows the device's first bytes.
-async fn skip_noise(
+/// Reads up to `mark`, and leaves in `seen` what follows it. What stands before it, such as what a login script prints, is
+/// returned.
+async fn read_until(
     reader: &mut ChannelReadHalf,
+    seen: &mut BytesMut,
+    mark: &[u8],
     host: &str,
     options: &SshOptions,
 ) -> Result<BytesMut, SshError> {
-    let (mut seen, mut errors, mut status) = (BytesMut::new(), Vec::new(), None);
-    while let Some(message) = reader.wait().await {
-        match message {
-            ChannelMsg::Data { data } => {
-                seen.extend_from_slice(&data);
-                if let Some(at) = seen.windows(MAGIC.len()).position(|window| window == MAGIC) {
-                    return Ok(seen.split_off(at + MAGIC.len()));
-                }
-                if seen.len() > MAX_NOISE {
-                    break;
-                }
-            }
-            ChannelMsg::ExtendedData { data, .. } => errors.extend_from_slice(&data),
-            ChannelMsg::ExitStatus { exit_status } => status = Some(exit_status),
-            ChannelMsg::Close => break,
-            _ => {}
+    let (mut errors, mut status) = (Vec::new(), None);
+    loop {
+        if let Some(at) = seen.windows(mark.len()).position(|window| window == mark) {
+            let before = seen.split_to(at);
+            let _ = seen.split_to(mark.len());
+            return Ok(before);
+        }
+        if seen.len() > MAX_NOISE {
+            break;
+        }
+        match reader.wait().await {
+            Some(ChannelMsg::Data { data }) => seen.extend_from_slice(&data),
+            Some(ChannelMsg::ExtendedData { data, .. }) => errors.extend_from_slice(&data),
+            Some(ChannelMsg::ExitStatus { exit_status }) => status = Some(exit_status),
+            Some(ChannelMsg::Close) | None => break,
+            Some(_) => {}
         }
     }
     let errors = String::from_utf8_lossy(&errors);
@@ -347,7 +372,7 @@ async fn watch_silence(shared: Arc<Shared>, frames: mpsc::Sender<Bytes>, limit: 
 /// connection does.
 async fn receive(shared: Arc<Shared>, mut reader: ChannelReadHalf, rest: BytesMut, session: Session) {
     let mut ended = shared.ended.subscribe();
-    let mut parser = Parser { rest, frame: None };
+    let mut parser = Parser { rest, frame: None, pieces: Vec::new() };
     let mut errors = Vec::new();
     let why = loop {
         if let Err(why) = parser.hand_out(&shared).await {
@@ -384,6 +409,8 @@ async fn receive(shared: Arc<Shared>, mut reader: ChannelReadHalf, rest: BytesMu
 struct Parser {
     rest: BytesMut,
     frame: Option<(Header, usize)>,
+    /// What has come of the data frame that is under way.
+    pieces: Vec<Bytes>,
 }
 
 impl Parser {
@@ -415,10 +442,15 @@ impl Parser {
                     return Ok(());
                 }
                 let piece = self.rest.split_to(left.min(self.rest.len())).freeze();
-                if piece.len() < left {
-                    self.frame = Some((header, left - piece.len()));
+                let left = left - piece.len();
+                self.pieces.push(piece);
+                if left > 0 {
+                    self.frame = Some((header, left));
+                } else {
+                    // Whole frames: whoever waits is woken once for many packets.
+                    let pieces = std::mem::take(&mut self.pieces);
+                    deliver(shared, header.request, Piece::Data(pieces), false).await;
                 }
-                deliver(shared, header.request, Piece::Data(piece), false).await;
                 continue;
             }
             if self.rest.len() < left {

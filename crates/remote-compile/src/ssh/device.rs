@@ -1,7 +1,10 @@
 //! The device, as the rest of the crate sees it.
 
 use std::{
-    sync::{Arc, Mutex, PoisonError, atomic::Ordering},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicUsize, Ordering},
+    },
     thread::sleep,
     time::{Duration, Instant},
 };
@@ -18,7 +21,7 @@ use super::{
     session, transfer,
 };
 use crate::{
-    device::{Device, DeviceError, DeviceFacts, JobName, JobState, JobView, Reservation},
+    device::{Device, DeviceError, DeviceFacts, JobName, JobState, JobView, Reservation, Upload},
     link::{Done, Facts, JobList, Look, LookState, Request},
     safety::{DeviceAddress, Refusal},
 };
@@ -27,6 +30,8 @@ use crate::{
 const NEWS: Duration = Duration::from_millis(2000);
 const FIRST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
+/// Small files that are under way at a time.
+const AT_ONCE: usize = 12;
 /// How long a request waits for an older connection to let go of a file.
 const BUSY_PAUSE: Duration = Duration::from_millis(300);
 
@@ -47,7 +52,8 @@ impl std::fmt::Debug for SshDevice {
 }
 
 pub(super) fn runtime() -> Result<Runtime, SshError> {
-    Builder::new_multi_thread().worker_threads(2).enable_all().build().map_err(SshError::Runtime)
+    // One thread: what decrypts, takes frames apart and hands them on would otherwise wake each other for every packet.
+    Builder::new_multi_thread().worker_threads(1).enable_all().build().map_err(SshError::Runtime)
 }
 
 fn guard<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -101,7 +107,7 @@ impl SshDevice {
         *kept = None;
         let opened = self.runtime.block_on(async {
             let session = session::connect(&self.address, &self.options).await?;
-            let opening = Channel::open(session, &self.options);
+            let opening = Channel::open(session, &self.address, &self.options);
             let late = |_| Err(SshError::lost(&self.address.describe(), "`models` does not answer"));
             tokio::time::timeout(self.options.connect_timeout, opening).await.unwrap_or_else(late)
         })?;
@@ -148,6 +154,31 @@ impl SshDevice {
         }
     }
 
+    /// Small files spend their time waiting, for the link and for the device's disk: several wait at a time.
+    fn put_at_once(
+        &self,
+        job: &JobName,
+        files: &[&Upload],
+        progress: &dyn Progress,
+    ) -> Result<(), DeviceError> {
+        let next = AtomicUsize::new(0);
+        let put_some = || {
+            while let Some(file) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                if let Err(error) = self.put(job, &file.from, &file.to, file.expected, progress) {
+                    // The others end with what they have begun.
+                    next.store(files.len(), Ordering::Relaxed);
+                    return Err(error);
+                }
+            }
+            Ok(())
+        };
+        std::thread::scope(|scope| {
+            let lanes: Vec<_> = (0..AT_ONCE.min(files.len())).map(|_| scope.spawn(put_some)).collect();
+            let ends: Vec<_> = lanes.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
+            ends.into_iter().try_for_each(|end| end.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        })
+    }
+
     fn ask_done(&self, request: &Request) -> Result<(), DeviceError> {
         let done = self.persist(|channel| channel.ask::<Done>(request));
         done.map(|Done {}| ()).map_err(|error| self.error(error))
@@ -164,7 +195,7 @@ fn look(channel: &Channel, job: &JobName, offset: u64) -> Result<JobView, SshErr
     let mut bytes = Vec::new();
     loop {
         match call.next()? {
-            Piece::Data(data) => bytes.extend_from_slice(&data),
+            Piece::Data(data) => data.iter().for_each(|piece| bytes.extend_from_slice(piece)),
             Piece::Reply(body) => {
                 let look: Look = call.decode(&body)?;
                 if look.result_bytes > bytes.len() {
@@ -236,6 +267,25 @@ impl Device for SshDevice {
             transfer::put(channel, &self.options, job, from, to, expected, &progress)
         };
         self.persist(put).map_err(|error| self.error(error))
+    }
+
+    fn put_all(&self, job: &JobName, files: &[Upload], progress: &dyn Progress) -> Result<(), DeviceError> {
+        let is_small = |file: &&Upload| file.expected.size.is_some_and(|size| size < transfer::ASK_FROM);
+        let (small, large): (Vec<&Upload>, Vec<&Upload>) = files.iter().partition(is_small);
+        for file in large {
+            progress.begin(&format!("{} to {}", file.name(), self.name()), file.expected.size);
+            let put = self.put(job, &file.from, &file.to, file.expected, progress);
+            progress.end();
+            put?;
+        }
+        if small.is_empty() {
+            return Ok(());
+        }
+        let total = small.iter().filter_map(|file| file.expected.size).sum();
+        progress.begin(&format!("{} small files to {}", small.len(), self.name()), Some(total));
+        let put = self.put_at_once(job, &small, progress);
+        progress.end();
+        put
     }
 
     fn put_bytes(&self, job: &JobName, bytes: &[u8], to: &RelPath) -> Result<(), DeviceError> {

@@ -30,13 +30,13 @@ use crate::safety::{DeviceAddress, HostKey, KnownHosts};
 const SIGNS_OF_LIFE: u32 = 8;
 /// Bytes that may be under way: more than a link of 100 MB/s and 100 ms holds.
 const WINDOW: u32 = 16 << 20;
-/// The largest packet that OpenSSH sends.
-const PACKET: u32 = 32 << 10;
+/// The largest packet that is accepted: fewer and larger ones cost less.
+const PACKET: u32 = 128 << 10;
 const CHANNEL_TRIES: u32 = 40;
 const CHANNEL_PAUSE: Duration = Duration::from_millis(50);
 const REKEY_EVERY: Duration = Duration::from_secs(3600);
 /// Prints the device's own addresses. Fixed text: nothing of it comes from input.
-const OWN_ADDRESSES: &str = "cat /proc/net/fib_trie /proc/net/if_inet6";
+pub(super) const OWN_ADDRESSES: &str = "cat /proc/net/fib_trie /proc/net/if_inet6";
 
 /// A connection to the device; the hosts on the way stay connected with it.
 pub(super) struct Session {
@@ -52,6 +52,18 @@ impl Session {
 }
 
 /// Connects, judges host keys, logs in, and asks the device for its own addresses before anything is written.
+pub(super) async fn connect_checked(
+    address: &Arc<DeviceAddress>,
+    options: &SshOptions,
+) -> Result<Session, SshError> {
+    let session = connect(address, options).await?;
+    let (text, _, _) = run(&session, OWN_ADDRESSES).await?;
+    confirm_own_addresses(address, &session.host, &text)?;
+    Ok(session)
+}
+
+/// Connects, judges host keys and logs in. Whoever goes on from here has to call [`confirm_own_addresses`] before anything is
+/// written.
 pub(super) async fn connect(address: &Arc<DeviceAddress>, options: &SshOptions) -> Result<Session, SshError> {
     let host = address.describe();
     let wait = options.connect_timeout * u32::try_from(address.hops().len()).unwrap_or(1);
@@ -62,10 +74,7 @@ pub(super) async fn connect(address: &Arc<DeviceAddress>, options: &SshOptions) 
             login::log_in(&mut handle, &address.hops()[hop], options).await?;
             hops.push(handle);
         }
-        let session = Session { hops, host: host.clone() };
-        let own = own_addresses(&session).await?;
-        address.confirm_own_addresses(&own)?;
-        Ok(session)
+        Ok(Session { hops, host: host.clone() })
     };
     let late = || SshError::lost(&host, format!("no connection after {} s", wait.as_secs()));
     timeout(wait, connecting).await.unwrap_or_else(|_| Err(late()))
@@ -235,16 +244,19 @@ fn is_of_type(algorithm: &Algorithm, recorded: &str) -> bool {
     }
 }
 
-/// The addresses that the device itself has.
-async fn own_addresses(session: &Session) -> Result<Vec<IpAddr>, SshError> {
-    let (text, _, _) = run(session, OWN_ADDRESSES).await?;
-    let addresses = read_addresses(&String::from_utf8_lossy(&text));
-    if addresses.is_empty() {
+/// Refuses a device that has a forbidden address itself, by what [`OWN_ADDRESSES`] printed there.
+pub(super) fn confirm_own_addresses(
+    address: &DeviceAddress,
+    host: &str,
+    text: &[u8],
+) -> Result<(), SshError> {
+    let own = read_addresses(&String::from_utf8_lossy(text));
+    if own.is_empty() {
         let why =
             "it does not tell its own addresses, so it cannot be told from a forbidden device".to_owned();
-        return Err(SshError::Protocol { host: session.host.clone(), why });
+        return Err(SshError::Protocol { host: host.to_owned(), why });
     }
-    Ok(addresses)
+    Ok(address.confirm_own_addresses(&own)?)
 }
 
 /// Runs a fixed command; its output, the end of its error output, and its exit status.

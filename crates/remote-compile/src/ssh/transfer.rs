@@ -1,13 +1,15 @@
 //! Files over the channel: streamed, hashed on both ends, continued from what has verifiably arrived.
 
 use std::{
+    collections::VecDeque,
     fs::File,
     io::{self, Read, Seek, SeekFrom},
     sync::atomic::Ordering,
 };
 
+use bytes::{Bytes, BytesMut};
 use camino::Utf8Path;
-use durable_fs::{Expected, FsError, Progress, Sha256, ThreadedHasher, Written};
+use durable_fs::{Expected, FsError, Progress, Sha256, Written};
 use model_catalog::{RelPath, Sha256Digest};
 
 use super::{
@@ -24,7 +26,7 @@ use crate::{
 };
 
 /// Smaller files are sent without asking what is there: the question would take longer.
-const ASK_FROM: u64 = 1 << 20;
+pub(super) const ASK_FROM: u64 = 1 << 20;
 
 /// A file to be sent, with the size and digest that it must have.
 struct Source<'a> {
@@ -106,15 +108,15 @@ fn send(
     job: &JobName,
     to: &RelPath,
     mut source: Source<'_>,
-    (from, head): (u64, Sha256),
+    (from, mut hash): (u64, Sha256),
     progress: &dyn Progress,
 ) -> Result<(), SshError> {
     let (size, sha256) = (Some(source.size), Some(source.sha256));
     let mut call =
         channel.begin(&Request::Put { job: job.to_string(), path: to.clone(), size, sha256, from })?;
-    let mut hasher = ThreadedHasher::continuing(head, from);
+    let (mut length, mut blocks) = (from, Blocks::default());
     loop {
-        let mut block = vec![0; HEADER + DATA];
+        let mut block = blocks.take();
         let read = fill(&mut source.file, &mut block[HEADER..]).map_err(FsError::io("read", source.path))?;
         if read == 0 {
             break;
@@ -124,13 +126,14 @@ fn send(
             return Err(SshError::Stopped);
         }
         block.truncate(HEADER + read);
-        hasher.update(&block[HEADER..]);
+        hash.update(&block[HEADER..]);
+        length += read as u64;
         call.early_fault()?;
-        call.send_block(block)?;
+        blocks.give_back(call.send_block(block)?);
         progress.advance(read as u64);
     }
     // A source that changed under way is found here as well as on the device.
-    let (length, digest) = (hasher.len(), hasher.finish());
+    let digest = hash.finish();
     let expected = Expected::exactly(source.size, source.sha256);
     if let Err(changed) = expected.check(source.path, length, digest) {
         call.send(Kind::Abandon, b"")?;
@@ -196,12 +199,14 @@ pub(super) fn get(
     progress.advance(sending.from);
     loop {
         match call.next()? {
-            Piece::Data(bytes) => {
+            Piece::Data(pieces) => {
                 if options.stop.load(Ordering::Relaxed) {
                     return Err(SshError::Stopped);
                 }
-                partial.write(&bytes)?;
-                progress.advance(bytes.len() as u64);
+                for piece in pieces {
+                    partial.write(&piece)?;
+                    progress.advance(piece.len() as u64);
+                }
             }
             Piece::Reply(body) => {
                 let sent: Sent = call.decode(&body)?;
@@ -224,6 +229,26 @@ fn already_here(to: &Utf8Path, expected: Expected) -> Result<Option<Written>, Fs
     }
     let (found, _) = durable_fs::hash_file(to, &durable_fs::NoProgress)?;
     Ok((found == sha256).then_some(Written { size, sha256, durability: durable_fs::Durability::Synced }))
+}
+
+/// Blocks that are used again once they have been sent: fresh memory costs the kernel more than the bytes in it.
+#[derive(Default)]
+struct Blocks(VecDeque<Bytes>);
+
+impl Blocks {
+    /// As many as are under way at a time.
+    const KEPT: usize = 16;
+
+    /// A block of a frame's size.
+    fn take(&mut self) -> BytesMut {
+        let oldest = if self.0.len() < Self::KEPT { None } else { self.0.pop_front() };
+        let free = oldest.and_then(|block| block.try_into_mut().ok());
+        free.filter(|block| block.len() == HEADER + DATA).unwrap_or_else(|| BytesMut::zeroed(HEADER + DATA))
+    }
+
+    fn give_back(&mut self, block: Bytes) {
+        self.0.push_back(block);
+    }
 }
 
 fn fill(file: &mut File, block: &mut [u8]) -> io::Result<usize> {
