@@ -108,6 +108,12 @@ impl Scenario {
         Self { workspace, ..self.clone() }
     }
 
+    /// The same inputs for other binaries.
+    #[must_use]
+    pub fn with_binaries(self, binaries: Binaries) -> Self {
+        Self { binaries, ..self }
+    }
+
     /// Makes the workspace for this machine's CPU, with parts above `part_limit_mib` MiB where that is given; returns what
     /// `rebuild init` did.
     ///

@@ -3,11 +3,13 @@
 //! One module a part. A part makes its inputs under the target directory, describes each side as a command to
 //! [`comparison::Comparison`], and states its goals; the comparison runs the sides in turn and prints medians.
 
+mod catalog;
 mod comparison;
 mod compile;
 mod extract;
 mod inspect;
 mod parts;
+mod ssh;
 
 use std::process::Command;
 
@@ -34,12 +36,16 @@ pub struct Arguments {
 /// The parts that can be measured; a later one is one more line here and in [`run`].
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Part {
+    /// A catalog through a remote device, against the sum of its compile times.
+    Catalog,
     /// Compiles: cold, warm, in a batch, driver monitoring, against a plain driver run.
     Compile,
     /// Extraction of sources from a clone.
     Extract,
     /// Split and join of an artifact.
     Parts,
+    /// Transfers to and from a device, against scp, sftp and rsync.
+    Ssh,
     /// Reading an artifact without loading it, against Python's own walker.
     Inspect,
 }
@@ -47,9 +53,11 @@ enum Part {
 /// Runs the comparison of one part.
 pub fn run(arguments: &Arguments) -> Result<()> {
     match arguments.part {
+        Part::Catalog => catalog::run(arguments),
         Part::Compile => compile::run(arguments),
         Part::Extract => extract::run(arguments),
         Part::Parts => parts::run(arguments),
+        Part::Ssh => ssh::run(arguments),
         Part::Inspect => inspect::run(arguments),
     }
 }
