@@ -16,7 +16,7 @@ use rebuild_workspace::{BuildRecord, FailureRecord, Stage, Workspace, WorkspaceE
 use serde::Serialize;
 use serde_json::Value;
 use tinygrad_compile::{
-    DM_METADATA, DM_MODEL, DM_SOURCES, DmBuildRecord, DmError, FileRecord, dm_warp_name,
+    DM_BUILD_RECORD, DM_METADATA, DM_MODEL, DM_SOURCES, DmBuildRecord, DmError, FileRecord, dm_warp_name,
     driver::embedded,
     find_dm_source,
     job::{DmJob, JobKind, JobRequest, JobResult, OUTPUT_DIR},
@@ -440,14 +440,21 @@ impl Building<'_> {
         moves: &BTreeMap<String, Utf8PathBuf>,
         build: &DmBuildRecord,
     ) -> Result<(), MonitoringError> {
+        let dir = self.workspace.driver_monitoring_dir();
+        let json = |path: Utf8PathBuf| move |source| FsError::Json { path, source };
+        let beside = serde_json::to_string_pretty(build).map_err(json(dir.join(DM_BUILD_RECORD)))?;
         let Ok(Value::Object(mut provenance)) = serde_json::to_value(build) else {
             return Err(self.refused("its build record cannot be written as JSON"));
         };
         provenance.insert("device".to_owned(), self.device.name().into());
         let record = BuildRecord { id: model_id(), provenance };
         let path = self.workspace.results_dir().join(format!("{DM_ID}_build.json"));
-        let text = serde_json::to_string_pretty(&record).map_err(|source| FsError::Json { path, source })?;
-        let texts = BTreeMap::from([(format!("results/{DM_ID}_build.json"), text + "\n")]);
+        let text = serde_json::to_string_pretty(&record).map_err(json(path))?;
+        // The release gate compares the files with the record beside them.
+        let texts = BTreeMap::from([
+            (format!("results/{DM_ID}_build.json"), text + "\n"),
+            (format!("driver-monitoring/{DM_BUILD_RECORD}"), beside + "\n"),
+        ]);
         place_together(self.workspace.root(), moves, &texts)?;
         Ok(())
     }
