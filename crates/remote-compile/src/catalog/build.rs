@@ -151,11 +151,28 @@ fn adopt(
     let hashed = durable_fs::hash_file(&path, watch.progress);
     watch.progress.end();
     let (sha256, size) = hashed?;
-    // What it was built with is not known; what it was built from is taken to be the present sources.
-    let fingerprint = Fingerprint { driver: None, tinygrad: None, ..fingerprint };
-    let artifact = Artifact { status: ArtifactStatus::Skipped, size, sha256, fingerprint, extra: Map::new() };
+    // What it was built from is taken to be the present sources; what it was built with is known only where a run was
+    // killed after it had brought the artifact home and before it had recorded it.
+    let built =
+        workspace.record::<BuildRecord>(id).ok().flatten().and_then(|build| built_with(&build, sha256));
+    let (status, outcome) = match built {
+        Some(_) => (ArtifactStatus::Compiled, Outcome::Built),
+        None => (ArtifactStatus::Skipped, Outcome::Adopted),
+    };
+    let (driver, tinygrad) = built.map_or((None, None), |(driver, tinygrad)| (Some(driver), Some(tinygrad)));
+    let fingerprint = Fingerprint { driver, tinygrad, ..fingerprint };
+    let artifact = Artifact { status, size, sha256, fingerprint, extra: Map::new() };
     let (record, ready) = record(workspace, id, artifact, options, watch)?;
-    Ok(ModelOutcome { parts: ready.parts, ..ModelOutcome::of_record(&record, Outcome::Adopted) })
+    Ok(ModelOutcome { parts: ready.parts, ..ModelOutcome::of_record(&record, outcome) })
+}
+
+/// The driver and the tinygrad of a build record, where it is of this very artifact.
+pub(super) fn built_with(build: &BuildRecord, sha256: Sha256Digest) -> Option<(String, String)> {
+    let text =
+        |pointer: [&str; 2]| build.provenance.get(pointer[0])?.get(pointer[1])?.as_str().map(str::to_owned);
+    let is_of_it = text(["artifact", "sha256"])? == sha256.to_string();
+    let tinygrad = text(["tinygrad", "commit"]).or_else(|| text(["tinygrad", "version"]))?;
+    is_of_it.then_some((text(["tool", "driver_sha256"])?, tinygrad))
 }
 
 struct Artifact {

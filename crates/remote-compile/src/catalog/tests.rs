@@ -446,6 +446,18 @@ fn what_was_finished_when_the_run_was_interrupted_is_not_made_again() {
 }
 
 #[test]
+fn the_build_record_says_whose_an_artifact_without_a_record_is() {
+    let case = case(&["a"]);
+    case.run();
+    let build: BuildRecord = case.workspace.record(&id("a")).unwrap().unwrap();
+    let made: ArtifactRecord = case.workspace.record(&id("a")).unwrap().unwrap();
+    let fingerprint = made.fingerprint.unwrap();
+    let known = build::built_with(&build, made.sha256).unwrap();
+    assert_eq!((Some(known.0), Some(known.1)), (fingerprint.driver, fingerprint.tinygrad));
+    assert_eq!(build::built_with(&build, Sha256::digest(b"another")), None);
+}
+
+#[test]
 fn the_next_model_goes_there_early_and_no_third_one() {
     let case = case(&["a", "b", "c", "d", "e"]);
     assert_eq!(case.run().count(Outcome::Built), 5);
