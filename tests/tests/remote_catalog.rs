@@ -45,7 +45,7 @@ const MODELS: [ScenarioModel; 3] = [
 
 /// Faults of the whole campaign, and how long its sample in the ordinary suite takes.
 const CAMPAIGN: usize = 100;
-const SAMPLE: Duration = Duration::from_secs(45);
+const SAMPLE: Duration = Duration::from_secs(30);
 const RUN_LIMIT: Duration = Duration::from_secs(240);
 
 struct Catalog {

@@ -24,7 +24,9 @@ pub enum BinaryProblem {
     #[error(transparent)]
     Fs(#[from] FsError),
     /// It is no 64-bit ELF file.
-    #[error("{path} is not an executable for 64-bit Linux ({why}); build one with `cargo xtask dist`")]
+    #[error(
+        "{path} is not an executable for 64-bit Linux ({why}); name a static `models` that was built for the device"
+    )]
     NotElf {
         /// The file.
         path: String,
@@ -33,7 +35,7 @@ pub enum BinaryProblem {
     },
     /// It is for another machine.
     #[error(
-        "{path} is for {found} and the device is {wanted}; build one for {wanted} with `cargo xtask dist`"
+        "{path} is for {found} and the device is {wanted}; build one with `cargo build --release --package models --target {wanted}-unknown-linux-musl` where that target is installed"
     )]
     WrongMachine {
         /// The file.
@@ -44,7 +46,7 @@ pub enum BinaryProblem {
         wanted: String,
     },
     /// It needs libraries of the device.
-    #[error("{path} is not statically linked; build one with `cargo xtask dist`")]
+    #[error("{path} is not statically linked; build one for a -linux-musl target")]
     NotStatic {
         /// The file.
         path: String,
