@@ -100,11 +100,10 @@ pub fn validate_dm(
         None => workspace.remove_record::<DmValidationRecord>(&id)?,
     }
     let (set, files) = found.map_err(|why| ValidateError::DriverMonitoring { dir: dir.clone(), why })?;
-    let kinds = set
-        .files
-        .iter()
-        .flat_map(|(file, ..)| known::about_file(file, Some(options.target), None, FileKind::Jit));
-    let mut known: Vec<_> = kinds.collect();
+    let mut known = Vec::new();
+    for (file, ..) in &set.files {
+        known.extend(known::about_file(file, Some(options.target), None, FileKind::Jit)?);
+    }
     let scratch = Scratch::create(workspace)?;
     let plan = options.plan(RunPlan::thorough(options.target, None));
     let first = set.run_request(&id, &plan);

@@ -37,6 +37,16 @@ pub enum ValidateError {
         /// Target of the workspace.
         expected: model_catalog::Target,
     },
+    /// The file says of itself that it must not be loaded.
+    #[error(
+        "{path} must not be loaded: {why}; run `models verify {path}` for all of it, and compile it again"
+    )]
+    Refused {
+        /// The file.
+        path: Utf8PathBuf,
+        /// The worst finding.
+        why: String,
+    },
     /// What the device left cannot be read as the outputs of a run.
     #[error("the outputs of {id} cannot be read: {why}; install the same version of `models` on the device")]
     Outputs {
@@ -96,6 +106,7 @@ impl ValidateError {
             Self::NoArtifact { .. } => "no_artifact",
             Self::NotRecorded { .. } => "not_recorded",
             Self::Target { .. } => "target",
+            Self::Refused { .. } => "file",
             Self::Outputs { .. } => "protocol",
             Self::DriverMonitoring { .. } => "driver_monitoring",
             Self::NoSources { .. } => "no_sources",
@@ -123,6 +134,7 @@ impl ValidateError {
             Self::NoArtifact { .. }
             | Self::NotRecorded { .. }
             | Self::Target { .. }
+            | Self::Refused { .. }
             | Self::NoSources { .. }
             | Self::DriverMonitoring { .. } => false,
             Self::Outputs { .. } | Self::Reference { .. } => true,

@@ -9,27 +9,27 @@ use model_catalog::{BehaviorVersion, Component, ModelMetadata, ModelType, Policy
 use onnx_source::OnnxModel;
 use rebuild_workspace::{ArtifactRecord, Fingerprint, SourceRecord, Workspace};
 
-use crate::{Check, Verdict, reference::SourceModel};
+use crate::{Check, ValidateError, Verdict, reference::SourceModel};
 
-/// The findings of a static look at the file. Nothing in it is run.
+/// The findings of a static look at the file. Nothing in it is run, and nothing will be where one of them forbids it: a warp of
+/// another camera reads beyond its frame, a foreign class does what it likes.
+///
+/// # Errors
+/// [`ValidateError::Refused`] names the worst.
 pub(crate) fn about_file(
     path: &Utf8Path,
     target: Option<Target>,
     version: Option<BehaviorVersion>,
     kind: FileKind,
-) -> Vec<Verdict> {
+) -> Result<Vec<Verdict>, ValidateError> {
+    let refused = |why: String| ValidateError::Refused { path: path.to_owned(), why };
     let expected = Expectations { target, behavior_version: version, kind: Some(kind) };
-    match verify(path, &InspectOptions::default(), &expected) {
-        Err(error) => vec![Verdict::failure(Check::File, error.to_string())],
-        Ok(verdict) => verdict
-            .findings
-            .iter()
-            .map(|finding| match finding.severity {
-                Severity::Error => Verdict::failure(Check::File, finding.to_string()),
-                Severity::Warning => Verdict::warning(Check::File, finding.to_string()),
-            })
-            .collect(),
+    let verdict =
+        verify(path, &InspectOptions::default(), &expected).map_err(|error| refused(error.to_string()))?;
+    if let Some(finding) = verdict.findings.iter().find(|finding| finding.severity == Severity::Error) {
+        return Err(refused(finding.to_string()));
     }
+    Ok(verdict.findings.iter().map(|finding| Verdict::warning(Check::File, finding.to_string())).collect())
 }
 
 /// Whether the artifact was built from the sources that are recorded now, all of them.

@@ -147,7 +147,7 @@ fn validate(
         return Err(ValidateError::NoSources { id: id.clone(), why: "no sources are recorded".to_owned() });
     }
     let path = workspace.compiled_file(artifact.artifact_id());
-    let mut known = known::about_file(&path, artifact.target, version, FileKind::Driving);
+    let mut known = known::about_file(&path, artifact.target, version, FileKind::Driving)?;
     known.extend(known::about_sources(&artifact, sources.as_ref()));
     let scratch = Scratch::create(workspace)?;
     let runs = run(&path, device, &artifact, options, &scratch.0, watch, on_event)?;
