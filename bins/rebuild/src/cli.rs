@@ -58,6 +58,8 @@ pub enum Command {
     Publish(command::publish::PublishArgs),
     /// Show where every model stands.
     Status(command::status::StatusArgs),
+    /// Write one HTML file that shows the catalog and how each model drove.
+    Report(command::report::ReportArgs),
     /// Look at this machine, the workspace and the device, and say what stands in the way.
     Doctor(command::doctor::DoctorArgs),
     /// Trust a device, or put `models` onto it.

@@ -48,6 +48,7 @@ fn run(cli: &Cli, console: &Console) -> Result<(), Failure> {
         Command::Reconcile(args) => command::reconcile::run(args, cli, console),
         Command::Verify(args) => command::verify::run(args, cli, console),
         Command::Publish(args) => command::publish::run(args, cli, console),
+        Command::Report(args) => command::report::run(args, cli, console),
         Command::Status(args) => command::status::run(args, cli, console),
         Command::Doctor(args) => command::doctor::run(args, cli, console),
         Command::Device(command) => command::device::run(command, cli, console),

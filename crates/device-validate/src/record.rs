@@ -1,7 +1,7 @@
 //! What a validation leaves in the workspace: the record, and the scenes that pictures are drawn from.
 
 use model_catalog::{BehaviorVersion, Camera, ModelId, Sha256Digest};
-use rebuild_workspace::{ArtifactRecord, Record, ValidationRecord};
+use rebuild_workspace::{ArtifactRecord, Record, ValidationRecord, Workspace, WorkspaceError};
 use remote_compile::device::Device;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
@@ -43,6 +43,38 @@ impl Record for DriveRecord {
     fn id(&self) -> &ModelId {
         &self.id
     }
+}
+
+/// What was validated before: the records of the artifact that was replaced, so that a report can say what changed.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct PreviousRecord {
+    /// The model, by source ID.
+    pub id: ModelId,
+    /// The validation of the replaced artifact.
+    pub validation: ValidationRecord,
+    /// What it saw on the drawn road, where that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drive: Option<DriveRecord>,
+}
+
+impl Record for PreviousRecord {
+    const KIND: &'static str = "previous";
+    fn id(&self) -> &ModelId {
+        &self.id
+    }
+}
+
+/// Keeps the records of an artifact that `artifact` replaces. Those of the same artifact are no history.
+pub(crate) fn keep_previous(workspace: &Workspace, artifact: &ArtifactRecord) -> Result<(), WorkspaceError> {
+    // A record that cannot be read is nothing to compare with.
+    let Some(validation) = workspace.record::<ValidationRecord>(&artifact.id).ok().flatten() else {
+        return Ok(());
+    };
+    let of = validation.extra.get("artifact_sha256").and_then(Value::as_str).map(str::to_owned);
+    let Some(of) = of.filter(|of| *of != artifact.sha256.to_string()) else { return Ok(()) };
+    let drive = workspace.record::<DriveRecord>(&artifact.id).ok().flatten();
+    let drive = drive.filter(|drive| drive.artifact_sha256.to_string() == of);
+    workspace.save(&PreviousRecord { id: artifact.id.clone(), validation, drive })
 }
 
 pub(crate) fn drive_record(id: &ModelId, artifact: &ArtifactRecord, drive: &Recording) -> DriveRecord {
@@ -140,4 +172,64 @@ pub(crate) fn validation_record(
         has_control_output: judgement.has_control_output,
         extra,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use camino::Utf8Path;
+    use rebuild_workspace::{ArtifactStatus, InitOptions};
+
+    use super::*;
+
+    fn artifact(byte: u8) -> ArtifactRecord {
+        ArtifactRecord {
+            id: ModelId::new("m1").unwrap(),
+            status: ArtifactStatus::Compiled,
+            path: "/x/m1_driving_tinygrad.pkl".into(),
+            size: 1,
+            sha256: Sha256Digest::from_bytes([byte; 32]),
+            multipart: false,
+            release_id: None,
+            target: None,
+            fingerprint: None,
+            modified_ns: None,
+            extra: Map::new(),
+        }
+    }
+
+    fn validation(byte: u8) -> ValidationRecord {
+        let text = format!(
+            r#"{{"id": "m1", "version": null, "model_type": "supercombo", "policy_order": [], "parsed_inputs": [],
+                "output_sizes": {{}}, "output_shapes": {{}}, "missing": [], "non_finite": [], "has_control_output": true,
+                "artifact_sha256": "{}"}}"#,
+            Sha256Digest::from_bytes([byte; 32])
+        );
+        serde_json::from_str(&text).unwrap()
+    }
+
+    #[test]
+    fn the_records_of_a_replaced_artifact_are_kept_and_no_others() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Utf8Path::from_path(dir.path()).unwrap().join("ws");
+        let (workspace, _) = Workspace::init(&root, &InitOptions::default()).unwrap();
+        let id = ModelId::new("m1").unwrap();
+        let previous = || workspace.record::<PreviousRecord>(&id).unwrap();
+        keep_previous(&workspace, &artifact(1)).unwrap();
+        assert_eq!(previous(), None, "nothing was validated");
+        workspace.save(&validation(1)).unwrap();
+        keep_previous(&workspace, &artifact(1)).unwrap();
+        assert_eq!(previous(), None, "the same artifact is no history");
+        let drive = |byte| DriveRecord {
+            id: id.clone(),
+            artifact_sha256: Sha256Digest::from_bytes([byte; 32]),
+            cameras: Vec::new(),
+        };
+        workspace.save(&drive(9)).unwrap();
+        keep_previous(&workspace, &artifact(2)).unwrap();
+        assert_eq!(previous().unwrap().drive, None, "the drive of another artifact is not its own");
+        workspace.save(&drive(1)).unwrap();
+        keep_previous(&workspace, &artifact(2)).unwrap();
+        let kept = previous().unwrap();
+        assert_eq!((kept.validation, kept.drive), (validation(1), Some(drive(1))));
+    }
 }

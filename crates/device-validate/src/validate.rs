@@ -19,7 +19,7 @@ use tinygrad_compile::driver::DriverError;
 
 use crate::{
     Budget, Evidence, Recording, ReferenceReport, RunPlan, ValidateError, Verdict, judge, known,
-    record::{JUDGE_VERSION, Provenance, drive_record, validation_record},
+    record::{JUDGE_VERSION, Provenance, drive_record, keep_previous, validation_record},
     reference::{Precision, SourceModel, compare, feeds, run_reference},
     run::COMPARED_STEPS,
     run_again_request, run_request,
@@ -140,6 +140,7 @@ fn validate(
             return Ok(Validated { record, was_current: true, passed });
         }
     } else {
+        keep_previous(workspace, &artifact)?;
         workspace.remove_record::<ValidationRecord>(id)?;
     }
     let sources = workspace.record::<SourceRecord>(id).ok().flatten();

@@ -71,6 +71,13 @@ const TOOLS: &[Tool] = &[
         mac: "brew install openssl",
         tests_only: true,
     },
+    Tool {
+        programs: &["chromium", "chromium-browser", "google-chrome"],
+        needed_for: "looking at the report as a browser shows it",
+        apt: "chromium",
+        mac: "brew install --cask chromium",
+        tests_only: true,
+    },
 ];
 
 const CLANG: &[&str] = &[

@@ -12,6 +12,7 @@ pub mod namespace;
 mod plans;
 pub mod publish;
 pub mod reconcile;
+pub mod report;
 pub mod sources;
 pub mod status;
 pub mod validate;

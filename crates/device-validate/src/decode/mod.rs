@@ -8,7 +8,7 @@ mod scene;
 
 pub use layout::{Form, layout_of};
 pub(crate) use scene::scene_of;
-pub use scene::{Lead, Scene, TIMES};
+pub use scene::{DISTANCES, Lead, Scene, TIMES};
 
 /// Logarithms of deviations are clipped here before the exponential, so that a float32 cannot overflow.
 const MAX_LOG: f64 = 11.0;

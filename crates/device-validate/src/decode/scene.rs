@@ -11,7 +11,7 @@ const POINTS: usize = 33;
 /// Times of a plan's points in seconds: quadratic, so that the near future is dense.
 pub const TIMES: [f64; POINTS] = quadratic(10.0);
 /// Distances of the points of lane lines and road edges in metres.
-pub(crate) const DISTANCES: [f64; POINTS] = quadratic(192.0);
+pub const DISTANCES: [f64; POINTS] = quadratic(192.0);
 
 const fn quadratic(last: f64) -> [f64; POINTS] {
     let mut values = [0.0; POINTS];

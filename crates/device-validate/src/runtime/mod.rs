@@ -7,6 +7,8 @@
 mod record;
 mod representatives;
 
+use std::sync::atomic::Ordering;
+
 use camino::Utf8PathBuf;
 use model_catalog::{BehaviorVersion, ModelId, Target};
 use rebuild_workspace::{ArtifactRecord, RuntimeConfig, Workspace};
@@ -118,7 +120,14 @@ pub fn verify_runtime(
     on_event: &mut dyn FnMut(&Value),
 ) -> Result<RuntimeResult, ValidateError> {
     let (job, artifact) = runtime_job(workspace, model, plan)?;
-    let outcome = begin(device, &job, watch).and_then(|()| supervise(device, &job.name, watch, on_event));
+    let mut attempt =
+        || begin(device, &job, watch).and_then(|()| supervise(device, &job.name, watch, on_event));
+    let mut outcome = attempt();
+    if matches!(outcome, Err(JobFailure::Interrupted)) && !watch.cancel.load(Ordering::Relaxed) {
+        // What was taken up had been cancelled before, when its host was gone.
+        device.remove(&job.name)?;
+        outcome = attempt();
+    }
     let lost = matches!(&outcome, Err(JobFailure::Device(error)) if error.is_retryable());
     if !lost {
         device.remove(&job.name)?;

@@ -22,6 +22,8 @@ use crate::{ParamStore, Snapshot, StoreError};
 
 const FILE: &str = ".runtime-verification.json";
 const LOCK: &str = ".runtime-verification.lock";
+/// What the lock is held for by who only puts a selection back.
+const PUTTING_BACK: &str = "putting a selection back";
 /// How long a guard tries.
 const GUARD_PATIENCE: Duration = Duration::from_secs(300);
 const POLL: Duration = Duration::from_millis(50);
@@ -79,11 +81,7 @@ impl Keeper {
     /// [`KeepError`]; nothing is changed then.
     pub fn begin(params: &ParamStore, guard: Option<Command>) -> Result<Self, KeepError> {
         params.check()?;
-        let lock = match FileLock::acquire(params.beside(LOCK), "a verification of the runtime") {
-            Ok(lock) => lock,
-            Err(LockError::Fs(error)) => return Err(error.into()),
-            Err(held) => return Err(KeepError::Busy(held)),
-        };
+        let lock = take_lock(params)?;
         restore_from_file(params)?;
         let kept = Kept { snapshot: params.snapshot()?, started: Vec::new() };
         write_json(params.beside(FILE), &kept)?;
@@ -135,6 +133,23 @@ impl Drop for Keeper {
     }
 }
 
+/// Takes the lock; who only puts a selection back is waited for.
+fn take_lock(params: &ParamStore) -> Result<FileLock, KeepError> {
+    let until = Instant::now() + ParamStore::PATIENCE;
+    loop {
+        match FileLock::acquire(params.beside(LOCK), "a verification of the runtime") {
+            Ok(lock) => return Ok(lock),
+            Err(LockError::Fs(error)) => return Err(error.into()),
+            Err(LockError::Held { holder: Some(holder), .. })
+                if holder.purpose == PUTTING_BACK && Instant::now() < until =>
+            {
+                sleep(POLL);
+            }
+            Err(held) => return Err(KeepError::Busy(held)),
+        }
+    }
+}
+
 /// The guard sees the end of its input, finds nothing to do, and ends.
 fn end_guard(mut guard: Child) {
     drop(guard.stdin.take());
@@ -165,7 +180,7 @@ pub fn restore_left_behind(params: &ParamStore) -> Result<Option<Snapshot>, Keep
     if !params.beside(FILE).exists() {
         return Ok(None);
     }
-    match FileLock::acquire(params.beside(LOCK), "putting a selection back") {
+    match FileLock::acquire(params.beside(LOCK), PUTTING_BACK) {
         Ok(_lock) => restore_from_file(params),
         Err(LockError::Held { .. }) => Ok(None),
         Err(LockError::Fs(error)) => Err(error.into()),
