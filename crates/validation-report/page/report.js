@@ -221,7 +221,15 @@
   }
   function reference(model) {
     if (model.reference === undefined) return null;
-    return node("section", {}, node("h3", {}, "Against the reference"), node("pre", {}, JSON.stringify(model.reference, null, 1)));
+    const { runtime, precision, steps, slices } = model.reference;
+    if (!Array.isArray(slices)) return node("section", {}, node("h3", {}, "Against the reference"), node("pre", {}, JSON.stringify(model.reference, null, 1)));
+    const figure = (value) => typeof value === "number" ? value.toPrecision(3) : "";
+    const rows = slices.map((slice) => node("tr", {}, node("th", { scope: "row" }, String(slice.slice)),
+      ...["absolute", "relative", "correlation"].map((of) => node("td", { class: "number" }, figure(slice[of]))),
+      node("td", {}, slice.passed === true ? badge("good", "good") : badge("differs", "failure"))));
+    const heads = ["slice", "absolute", "relative", "correlation", ""].map((head, index) => node("th", { scope: "col", class: index ? "number" : null }, head));
+    return node("section", {}, node("h3", {}, `Against the reference: ${runtime}, ${precision}, ${steps} steps`),
+      node("table", { class: "changes reference" }, node("tr", {}, ...heads), ...rows));
   }
   // Drawn once each: a keystroke in the search shows and hides, and moves no slider back.
   const articles = new Map();

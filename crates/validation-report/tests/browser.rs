@@ -1,4 +1,10 @@
 //! The page in headless Chromium: what is sorted, filtered, drawn and escaped.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test says what is wrong by its panic, and why it was skipped by a line"
+)]
+#![allow(clippy::allow_attributes, reason = "test code outside of #[test] functions")]
 
 use std::{
     path::Path,
@@ -83,6 +89,11 @@ fn report() -> Report {
             check: "1928x1208".to_owned(),
             text: "drove for 60 s".to_owned(),
         }],
+        reference: Some(
+            serde_json::json!({"runtime": "onnxruntime 1.0", "precision": "float16", "steps": 8, "slices": [
+            {"output": "model", "slice": "plan", "absolute": 0.001, "relative": 0.0002, "correlation": 0.99999, "passed": true},
+            {"output": "model", "slice": NASTY, "absolute": null, "relative": null, "correlation": null, "passed": false}]}),
+        ),
         ..model("alpha", "passed", Some("v11"), Some(130 << 20))
     };
     let failed = ModelReport {
@@ -232,10 +243,11 @@ fn every_scene_is_drawn_and_the_slider_moves_through_them() {
         const first = path(); const slider = one.querySelector('input[type=range]');
         slider.value = 0; slider.dispatchEvent(new Event('input'));
         return [...before, label(), first.length > 100, one.querySelector('.changes').textContent.includes('moved 0.60 m'),
+            one.querySelector('.reference').rows.length, one.querySelector('.reference').rows[2].textContent.includes('differs'),
             document.getElementById('model-gamma').querySelectorAll('svg').length,
             document.documentElement.scrollWidth <= window.innerWidth];";
     let Some(found) = probed(&render(&report()).unwrap(), probe) else { return };
-    assert_eq!(found, r#"[2,8,4,4,2,1,"step 6","step 3",true,true,0,true]"#);
+    assert_eq!(found, r#"[2,8,4,4,2,1,"step 6","step 3",true,true,3,true,0,true]"#);
 }
 
 #[test]

@@ -1,4 +1,10 @@
 //! From the records of a workspace to what the page shows.
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test says what is wrong by its panic, and why it was skipped by a line"
+)]
+#![allow(clippy::allow_attributes, reason = "test code outside of #[test] functions")]
 
 use camino::Utf8Path;
 use durable_fs::write_atomic;
