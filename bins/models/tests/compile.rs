@@ -192,6 +192,38 @@ fn driver_runs_beside(bench: &Bench, own: u32) -> bool {
     })
 }
 
+#[test]
+fn a_kept_warp_that_is_wrong_is_made_anew() {
+    let Some(python) = python("a_kept_warp_that_is_wrong_is_made_anew") else { return };
+    let bench = Bench::new();
+    bench.stage(&python, "supercombo", "a_driving_supercombo.onnx", &[]);
+    let cache = bench.dir.join("cache");
+    let compile = || run(bench.models().arg("--a").arg("--cache-dir").arg(&cache), 0).1;
+    compile();
+    let artifact = || fs::read(bench.output().join("a_driving_tinygrad.pkl")).unwrap();
+    let first = artifact();
+    let mut poisoned = 0;
+    for entry in fs::read_dir(cache.join("warps")).unwrap() {
+        let path = entry.unwrap().path();
+        if path.extension().is_none_or(|extension| extension != "warp") {
+            continue;
+        }
+        poisoned += 1;
+        // An entry is a line, the digest of its body, and the body, which ends with a value of the proof.
+        let mut entry = fs::read(&path).unwrap();
+        let digest = entry.iter().position(|&byte| byte == b'\n').unwrap() + 1;
+        *entry.last_mut().unwrap() ^= 1;
+        let body = durable_fs::Sha256::digest(&entry[digest + 32..]);
+        entry[digest..digest + 32].copy_from_slice(body.as_bytes());
+        fs::write(&path, entry).unwrap();
+    }
+    assert_eq!(poisoned, 2, "one for each camera");
+    let stderr = compile();
+    assert!(stderr.contains("made anew"), "{stderr}");
+    assert_eq!(artifact(), first);
+    assert!(!compile().contains("made anew"), "the wrong entries are gone");
+}
+
 /// A full and a read-only output directory: file systems of their own, mounted where only the command sees them.
 #[test]
 fn an_output_directory_that_takes_nothing_ends_with_five() {
