@@ -9,6 +9,7 @@ use console_report::{Console, Exit, Failure, seconds_text, size_text};
 use model_catalog::{ImageHistoryPipeline, Manifest, Target};
 use rebuild_workspace::version_of;
 use remote_compile::{
+    adopt,
     catalog::{
         Action, CatalogEvent, CatalogModel, CatalogOptions, ModelOutcome, Outcome, PlannedModel, RunSummary,
         compile_catalog, needs_device, plan_catalog,
@@ -93,6 +94,7 @@ fn options(session: &Session<'_>, args: &CompileArgs) -> Result<CatalogOptions, 
         parts: PartRule::new(limit),
         python,
         toolchain: args.toolchain.clone(),
+        judge: adopt::inspect,
     })
 }
 

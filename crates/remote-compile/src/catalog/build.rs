@@ -1,7 +1,9 @@
 //! One model: built, brought home, recorded.
 
+use std::fs;
+
 use camino::Utf8Path;
-use durable_fs::{Expected, FsError};
+use durable_fs::{Expected, FsError, sync_dir};
 use model_catalog::{ModelId, Sha256Digest};
 use rebuild_workspace::{
     ArtifactRecord, ArtifactStatus, BuildRecord, FailureRecord, Fingerprint, SourceRecord, Stage, Stamp,
@@ -12,6 +14,7 @@ use tinygrad_compile::job::{JobResult, OUTPUT_DIR};
 
 use super::{Action, CatalogOptions, ModelOutcome, Outcome, PlannedModel, plan::fingerprint};
 use crate::{
+    adopt::AdoptError,
     device::{Device, DeviceError},
     home::{HomeError, Ready, make_ready},
     supervise::{JobFailure, Prepared, PreparedJob, Watch, fetch_log, has_result, job_path, prepare},
@@ -31,6 +34,14 @@ pub enum ModelError {
     /// Its job failed.
     #[error(transparent)]
     Job(#[from] JobFailure),
+    /// What came from the device is not what was asked for.
+    #[error("the artifact of {id} came home and was not taken: {why}")]
+    Unfit {
+        /// The model.
+        id: ModelId,
+        /// What is wrong with it.
+        why: AdoptError,
+    },
     /// Its artifact could not be made ready for upload.
     #[error(transparent)]
     Home(#[from] HomeError),
@@ -57,6 +68,7 @@ impl ModelError {
         match self {
             Self::Unready { kind, .. } => kind,
             Self::Job(failure) => failure.kind(),
+            Self::Unfit { .. } => "unfit",
             Self::Home(_) => "ready",
             Self::Workspace(_) => "workspace",
         }
@@ -66,6 +78,9 @@ impl ModelError {
     pub fn hint(&self) -> Option<&str> {
         match self {
             Self::Job(failure) => failure.hint(),
+            Self::Unfit { .. } => {
+                Some("compare the device's tinygrad and `models` with this machine's: rebuild doctor")
+            }
             _ => None,
         }
     }
@@ -73,7 +88,7 @@ impl ModelError {
     /// Whether a machine and not the model is at fault.
     pub fn is_environment(&self) -> bool {
         match self {
-            Self::Unready { .. } | Self::Home(HomeError::Parts(_)) => false,
+            Self::Unready { .. } | Self::Unfit { .. } | Self::Home(HomeError::Parts(_)) => false,
             Self::Job(failure) => failure.is_environment(),
             Self::Home(HomeError::Workspace(error)) | Self::Workspace(error) => error.is_environment(),
         }
@@ -290,10 +305,13 @@ fn bring_home(
     let compiled = workspace.compiled_file(released.as_ref().unwrap_or(id));
     let from = job_path(OUTPUT_DIR, &artifact.file)?;
     let expected = Expected::exactly(artifact.size, artifact.sha256);
+    // Under a stable name, so that an interrupted transfer goes on where it was.
+    let arriving = compiled.with_file_name(format!(".arriving.{}", artifact.file));
     watch.progress.begin(&format!("{} from {}", artifact.file, device.name()), Some(artifact.size));
-    let got = device.get(&job.name, &from, &compiled, expected, watch.progress);
+    let got = device.get(&job.name, &from, &arriving, expected, watch.progress);
     watch.progress.end();
     got?;
+    take_up(&arriving, &compiled, planned, options)?;
     let provenance = provenance(device, build)?;
     workspace.save(&BuildRecord { id: id.clone(), provenance })?;
     let mut fingerprint = fingerprint(sources, &planned.model, options);
@@ -311,6 +329,23 @@ fn bring_home(
         moved_bytes: sources.files.iter().map(|file| file.size).sum::<u64>() + size,
         ..ModelOutcome::of_record(&record, Outcome::Built)
     })
+}
+
+/// Gives an artifact that came home its name, where it is what was asked for. What the device said of it is not asked.
+fn take_up(
+    arriving: &Utf8Path,
+    compiled: &Utf8Path,
+    planned: &PlannedModel,
+    options: &CatalogOptions,
+) -> Result<(), ModelError> {
+    let target = options.target_of(&planned.model.entry);
+    if let Err(why) = (options.judge)(arriving, target, planned.model.version) {
+        fs::remove_file(arriving).map_err(FsError::io("remove", arriving))?;
+        return Err(ModelError::Unfit { id: planned.model.id.clone(), why });
+    }
+    fs::rename(arriving, compiled).map_err(FsError::io("replace", compiled))?;
+    let _ = sync_dir(arriving.parent().unwrap_or(arriving))?;
+    Ok(())
 }
 
 /// The device's build record as it is kept here, with the device that made it.

@@ -15,7 +15,7 @@ use std::{
     time::Instant,
 };
 
-use camino::Utf8PathBuf;
+use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::Progress;
 use model_catalog::{BehaviorVersion, ImageHistoryPipeline, ModelId, SourceEntry, Target};
 use rebuild_workspace::{Difference, SourceRecord, Workspace, WorkspaceError};
@@ -26,6 +26,7 @@ pub use plan::plan_catalog;
 pub use summary::{ModelOutcome, Outcome, RunSummary};
 
 use crate::{
+    adopt::AdoptError,
     device::{Device, DeviceError},
     home::PartRule,
     supervise::{PreparedJob, Watch, sweep_jobs},
@@ -44,8 +45,11 @@ pub struct CatalogModel {
     pub is_named: bool,
 }
 
+/// Reads an artifact as data and says whether it fits its target and behaviour version; [`crate::adopt::inspect`] does.
+pub type Judge = fn(&Utf8Path, Target, Option<BehaviorVersion>) -> Result<(), AdoptError>;
+
 /// How a catalog is built.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone)]
 pub struct CatalogOptions {
     /// What normal artifacts are compiled for. A model whose source entry asks for the external GPU is compiled for that.
     pub target: Target,
@@ -61,6 +65,8 @@ pub struct CatalogOptions {
     pub python: Option<Utf8PathBuf>,
     /// `embedded`, `tree` or `auto`, where the caller chooses.
     pub toolchain: Option<String>,
+    /// Looks at every artifact that is taken up, whether it was found or came from the device, before it counts as one.
+    pub judge: Judge,
 }
 
 impl CatalogOptions {

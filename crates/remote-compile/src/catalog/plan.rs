@@ -13,7 +13,6 @@ use tinygrad_compile::{
 
 use super::{Action, CatalogModel, CatalogOptions, PlannedModel};
 use crate::{
-    adopt,
     home::{HomeError, is_ready},
     supervise::{JobInput, PreparedJob},
 };
@@ -66,7 +65,7 @@ fn decide(
         }
         ArtifactState::Current { outdated, .. } => outdated.iter().map(ToString::to_string).collect(),
         ArtifactState::Unrecorded { path, .. } => {
-            match adopt::inspect(&path, wanted.target, wanted.version) {
+            match (options.judge)(&path, wanted.target, wanted.version) {
                 Ok(()) => return Ok(Action::Adopt { sources: Box::new(sources) }),
                 Err(why) => {
                     vec![format!("{} was found and not adopted: {why}", path.file_name().unwrap_or_default())]

@@ -179,6 +179,7 @@ fn case(ids: &[&str]) -> Case {
         parts: PartRule::new(artifact_parts::PartLimit::MAX),
         python: None,
         toolchain: None,
+        judge: |_, _, _| Ok(()),
     };
     let model = |text: &&str| CatalogModel {
         id: id(text),
@@ -466,8 +467,33 @@ fn the_next_model_goes_there_early_and_no_third_one() {
 }
 
 #[test]
+fn an_artifact_that_is_not_what_was_asked_for_does_not_replace_the_old_one() {
+    let mut case = case(&["a"]);
+    assert_eq!(case.run().models[0].outcome, Outcome::Built);
+    let compiled = case.workspace.compiled_file(&id("a"));
+    let old = fs::read(&compiled).unwrap();
+    // What the fake device makes is no pickle.
+    case.options.judge = crate::adopt::inspect;
+    case.options.force = true;
+    let summary = case.run();
+    assert_eq!(summary.models[0].outcome, Outcome::Failed);
+    assert_eq!(summary.models[0].kind.as_deref(), Some("unfit"));
+    assert_eq!(fs::read(&compiled).unwrap(), old);
+    assert_eq!(fs::read_dir(compiled.parent().unwrap()).unwrap().count(), 1, "nothing else stays");
+    assert!(case.device.is_empty());
+}
+
+#[test]
 fn a_broken_file_without_a_record_is_not_adopted() {
-    let case = case(&["a"]);
+    let mut case = case(&["a"]);
+    case.options.judge = |path, target, version| {
+        // What was found is looked at; what the fake device makes is not a pickle and passes.
+        if fs::read(path).unwrap().starts_with(b"\x80") {
+            crate::adopt::inspect(path, target, version)
+        } else {
+            Ok(())
+        }
+    };
     write_atomic(case.workspace.compiled_file(&id("a")), b"\x80\x04.").unwrap();
     let summary = case.run();
     assert_eq!(summary.models[0].outcome, Outcome::Built);
