@@ -47,11 +47,14 @@ impl Bench {
     pub fn stage(&self, python: &Path, kind: &str, name: &str, more: &[&str]) {
         let cached = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{kind}{}.onnx", more.concat()));
         if !cached.exists() {
-            let half = cached.with_extension(format!("{}.half", std::process::id()));
+            // Several tests of one process may make the same file at once.
+            let half = self.dir.join("half.onnx");
             let maker = repository().join("fixtures/make_onnx.py");
             let made = Command::new(python).arg(maker).arg(kind).arg(&half).args(more).output().unwrap();
             assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-            fs::rename(half, &cached).unwrap();
+            let beside = cached.with_extension(self.dir.file_name().unwrap());
+            fs::copy(half, &beside).unwrap();
+            fs::rename(beside, &cached).unwrap();
         }
         let to = self.dir.join("in").join(name);
         fs::create_dir_all(to.parent().unwrap()).unwrap();
