@@ -140,10 +140,10 @@ fn a_good_artifact_passes_once_and_again_where_something_changed() -> Result<()>
     assert!(again.expect_code(0).transcript().contains("good: passed before"), "{}", again.transcript());
     let slow = validate(&scenario, &["--step-p50-ms", "0.001", "--load-seconds", "inf"])?;
     slow.expect_code(1);
-    assert_eq!(
-        failures(&scenario)?,
-        [("slow".to_owned(), String::new()), ("slow".to_owned(), String::new())]
-    );
+    // With a budget a drift fails too, and on a busy machine there may be one.
+    let mut found = failures(&scenario)?;
+    found.retain(|(check, _)| check != "drift");
+    assert_eq!(found, [("slow".to_owned(), String::new()), ("slow".to_owned(), String::new())]);
     Ok(())
 }
 

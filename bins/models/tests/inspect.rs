@@ -86,7 +86,16 @@ fn diff_ends_with_one_where_files_differ() {
 
 #[test]
 fn verify_knows_sets_of_parts() {
-    let (folder, path) = temporary("a.pkl", &vec![7; 3 << 20]);
+    // A good artifact that pushes 2.5 MiB and pops them again: three parts of a MiB.
+    let mut bytes = fs::read(fixture("driving-0.14.0.pkl")).unwrap();
+    let (binbytes, pop, padding) = (b'B', b'0', 5_u32 << 19);
+    let mut pushed = vec![binbytes];
+    pushed.extend(padding.to_le_bytes());
+    pushed.resize(pushed.len() + padding as usize, 7);
+    pushed.push(pop);
+    let after_protocol = 2;
+    bytes.splice(after_protocol..after_protocol, pushed);
+    let (folder, path) = temporary("a.pkl", &bytes);
     run(&mut models(&["--split-artifact", path.to_str().unwrap(), "--chunk-size-mib", "1"]), 0);
     let part = folder.path().join("a.pkl.p01");
     let (stdout, _) = run(&mut models(&["verify", part.to_str().unwrap()]), 0);

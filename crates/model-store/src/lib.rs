@@ -2,7 +2,7 @@
 //!
 //! The decision ([`decide`]) is pure; what it rests on is gathered by [`StoreCatalog`], [`installed`] and [`ParamStore`]. What
 //! can go wrong on a device: an artifact is missing, cut short, of another target or version, needs a GPU that is not there,
-//! or does not end loading. In each case the built-in model must be what runs, and [`rehearse`] shows that it does, with real
+//! or does not end loading. In each case the built-in model must be what runs, and `rehearse` shows that it does, with real
 //! loads in processes of their own. [`runtime`] lets the device drive with a selected model for a minute and puts the
 //! selection back, whatever happens.
 
