@@ -16,6 +16,8 @@ use crate::{arguments::CompileArgs, command::restore_selection, machine};
 const JOBS: &str = "jobs";
 /// Where the device keeps its parameters, and the volatile ones.
 const PARAMS: [&str; 2] = ["/data/params/d", "/dev/shm/params/d"];
+/// Where the device's own programs look for them instead, where it is set; here it is one more place.
+const PARAMS_ROOT: &str = "PARAMS_ROOT";
 
 /// Serves until the host ends the connection.
 pub fn run(args: &CompileArgs, console: &Console) -> Result<(), Failure> {
@@ -29,11 +31,16 @@ pub fn run(args: &CompileArgs, console: &Console) -> Result<(), Failure> {
         models,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         openpilot: args.root(),
-        params_dirs: PARAMS.map(Utf8PathBuf::from).to_vec(),
+        params_dirs: params_dirs(),
     };
     // The streams as they are: those of the standard library buffer, and look for ends of lines.
     let plain = |stream: BorrowedFd<'_>| stream.try_clone_to_owned().map(File::from);
     let streams = plain(io::stdin().as_fd()).and_then(|input| Ok((input, plain(io::stdout().as_fd())?)));
     let (input, output) = streams.map_err(|error| failure().because(&error))?;
     serve(input, output, options).map_err(|error| failure().because(&error))
+}
+
+fn params_dirs() -> Vec<Utf8PathBuf> {
+    let moved = std::env::var(PARAMS_ROOT).ok().map(|root| Utf8PathBuf::from(root).join("d"));
+    PARAMS.into_iter().map(Utf8PathBuf::from).chain(moved).collect()
 }

@@ -37,7 +37,7 @@ const MAX_RESULT: u64 = 64 << 20;
 /// How the local device is set up.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LocalOptions {
-    /// The directory of the jobs; it is made where absent.
+    /// The directory of the jobs; it is made when something is put there.
     pub jobs_dir: Utf8PathBuf,
     /// The `models` binary.
     pub models: Utf8PathBuf,
@@ -58,15 +58,14 @@ struct LocalReservation {
 impl Reservation for LocalReservation {}
 
 impl LocalDevice {
-    /// The local device; the directory of the jobs is made.
+    /// The local device. Nothing is written until the device is reserved or a job is put there.
     ///
     /// # Errors
-    /// [`DeviceError::NoModels`] where there is no such binary, [`DeviceError::Fs`] where the directory cannot be made.
+    /// [`DeviceError::NoModels`] where there is no such binary.
     pub fn new(options: LocalOptions) -> Result<Self, DeviceError> {
         if !options.models.is_file() {
             return Err(no_models(&options.models, "there is no such file".to_owned()));
         }
-        fs::create_dir_all(&options.jobs_dir).map_err(FsError::io("create", &options.jobs_dir))?;
         Ok(Self { options, children: Mutex::default() })
     }
 
@@ -162,9 +161,11 @@ impl Device for LocalDevice {
     fn probe(&self) -> Result<DeviceFacts, DeviceError> {
         let about = local_process::about(&self.options.models)
             .map_err(|error| no_models(&self.options.models, error.to_string()))?;
-        let space = rustix::fs::statvfs(self.options.jobs_dir.as_std_path()).map_err(|error| {
-            FsError::io("ask for the free space of", &self.options.jobs_dir)(error.into())
-        })?;
+        let jobs_dir = &self.options.jobs_dir;
+        // The directory itself may be still to come.
+        let place = jobs_dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(jobs_dir);
+        let space = rustix::fs::statvfs(place.as_std_path())
+            .map_err(|error| FsError::io("ask for the free space of", place)(error.into()))?;
         Ok(DeviceFacts {
             architecture: std::env::consts::ARCH.to_owned(),
             models_version: about.version,
@@ -175,7 +176,9 @@ impl Device for LocalDevice {
     }
 
     fn reserve(&self, purpose: &str) -> Result<Box<dyn Reservation + '_>, DeviceError> {
-        match FileLock::acquire(self.options.jobs_dir.join(".lock"), purpose) {
+        let jobs_dir = &self.options.jobs_dir;
+        fs::create_dir_all(jobs_dir).map_err(FsError::io("create", jobs_dir))?;
+        match FileLock::acquire(jobs_dir.join(".lock"), purpose) {
             Ok(lock) => Ok(Box::new(LocalReservation { _lock: lock })),
             Err(LockError::Held { holder, .. }) => Err(DeviceError::Reserved {
                 device: LOCAL.to_owned(),
@@ -192,6 +195,9 @@ impl Device for LocalDevice {
     fn jobs(&self) -> Result<Vec<JobName>, DeviceError> {
         let dir = &self.options.jobs_dir;
         let mut jobs = Vec::new();
+        if !dir.is_dir() {
+            return Ok(jobs);
+        }
         for entry in dir.read_dir_utf8().map_err(FsError::io("list", dir))? {
             let entry = entry.map_err(FsError::io("list", dir))?;
             jobs.extend(entry.file_name().parse::<JobName>());

@@ -1,6 +1,6 @@
 //! What the device is and has.
 
-use std::fs;
+use std::{fs, io};
 
 use camino::{Utf8Path, Utf8PathBuf};
 
@@ -33,9 +33,12 @@ pub(super) fn gather(device: &LocalDevice, options: &ServeOptions) -> Result<Fac
     })
 }
 
-/// Whether the device is driving, by its own parameters.
+/// Whether the device is driving, by its own parameters; one whose parameter is there and cannot be read counts as driving.
 fn is_on_road(params_dirs: &[Utf8PathBuf]) -> bool {
-    params_dirs.iter().any(|dir| text(&dir.join("IsOnroad")).is_some_and(|value| value == "1"))
+    params_dirs.iter().any(|dir| match fs::read(dir.join("IsOnroad")) {
+        Ok(value) => value.first() == Some(&b'1'),
+        Err(error) => error.kind() != io::ErrorKind::NotFound,
+    })
 }
 
 fn all_jobs(jobs_dir: &Utf8Path) -> Vec<String> {
@@ -100,5 +103,8 @@ mod tests {
         assert!(is_on_road(&[dir.join("absent"), dir.to_owned()]));
         durable_fs::write_atomic(dir.join("IsOnroad"), b"0").unwrap();
         assert!(!is_on_road(&[dir.to_owned()]));
+        std::fs::remove_file(dir.join("IsOnroad")).unwrap();
+        std::fs::create_dir(dir.join("IsOnroad")).unwrap();
+        assert!(is_on_road(&[dir.to_owned()]), "what cannot be read");
     }
 }

@@ -77,6 +77,7 @@ impl Lease {
     /// Takes the device for `owner`.
     pub(super) fn take(dir: &Utf8Path, owner: &str, purpose: &str) -> Result<Self, Fault> {
         let until = Instant::now() + HANDOVER;
+        fs::create_dir_all(dir).map_err(|error| file_fault(&FsError::io("create", dir)(error)))?;
         loop {
             match FileLock::acquire(dir.join(LOCK), &format!("{purpose} of {owner}")) {
                 Ok(lock) => return Self::with_lock(lock, dir, owner, purpose),

@@ -79,7 +79,7 @@ struct Own {
 const OWNER_DIGITS: usize = 16;
 
 impl<W: Write> Service<W> {
-    /// Makes the directory of the host's jobs.
+    /// Where the host's jobs are; the directory is made with the first of them.
     fn begin_for(&self, owner: String) -> Result<&Own, DeviceError> {
         if let Some(own) = self.own.get() {
             return Ok(own);
