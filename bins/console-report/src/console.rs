@@ -80,7 +80,7 @@ impl Console {
 
     /// Replaces the label of the innermost work where it is drawn as a bar.
     pub fn relabel(&self, label: &str) {
-        self.work.with(|stack| stack.last().map(|work| work.relabel(label)));
+        self.work.innermost(|work| work.relabel(label));
     }
 
     /// An event on stderr, in JSON mode only.
@@ -132,31 +132,24 @@ impl Progress for Console {
         if self.mode == Mode::Json {
             self.stderr(&work.as_json("begin"));
         }
-        self.work.with(|stack| stack.push(work));
+        self.work.push(work);
     }
 
     fn advance(&self, amount: u64) {
-        let line = self.work.with(|stack| {
-            let work = stack.last_mut()?;
-            let (text, json) = work.advance(amount)?;
-            Some(if self.mode == Mode::Json { json } else { text })
-        });
-        if let Some(line) = line {
-            self.stderr(&line);
+        if let Some((text, json)) = self.work.innermost(|work| work.advance(amount)).flatten() {
+            self.stderr(if self.mode == Mode::Json { &json } else { &text });
         }
     }
 
     fn end(&self) {
-        let line = self.work.with(|stack| {
-            let work = stack.pop()?;
-            let json = (self.mode == Mode::Json).then(|| work.as_json("end"));
-            let plain = work.end();
-            match self.mode {
-                Mode::Json => json,
-                Mode::Plain => plain,
-                Mode::Bars => None,
-            }
-        });
+        let Some(work) = self.work.pop() else { return };
+        let json = (self.mode == Mode::Json).then(|| work.as_json("end"));
+        let plain = work.end();
+        let line = match self.mode {
+            Mode::Json => json,
+            Mode::Plain => plain,
+            Mode::Bars => None,
+        };
         if let Some(line) = line {
             self.stderr(&line);
         }

@@ -3,6 +3,7 @@
 use std::{
     io::Write,
     sync::Mutex,
+    thread::{self, ThreadId},
     time::{Duration, Instant},
 };
 
@@ -133,15 +134,38 @@ impl Work {
     }
 }
 
-/// The work that goes on, innermost last.
+/// The work that goes on, innermost last, with the thread that began it: work that several threads do at a time is theirs
+/// each, and what a thread counts belongs to its own.
 #[derive(Debug, Default)]
-pub(crate) struct Stack(Mutex<Vec<Work>>);
+pub(crate) struct Stack(Mutex<Vec<(ThreadId, Work)>>);
 
 impl Stack {
-    pub(crate) fn with<T>(&self, change: impl FnOnce(&mut Vec<Work>) -> T) -> T {
+    fn with<T>(&self, change: impl FnOnce(&mut Vec<(ThreadId, Work)>) -> T) -> T {
         // A panic elsewhere while counting leaves a count that is off, nothing worse.
         change(&mut self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner))
     }
+
+    pub(crate) fn push(&self, work: Work) {
+        self.with(|stack| stack.push((thread::current().id(), work)));
+    }
+
+    /// Changes the innermost work of this thread; one that has begun none helps the thread that began last.
+    pub(crate) fn innermost<T>(&self, change: impl FnOnce(&mut Work) -> T) -> Option<T> {
+        self.with(|stack| {
+            let at = own(stack).or(stack.len().checked_sub(1))?;
+            stack.get_mut(at).map(|(_, work)| change(work))
+        })
+    }
+
+    /// Takes the innermost work of this thread.
+    pub(crate) fn pop(&self) -> Option<Work> {
+        self.with(|stack| own(stack).map(|at| stack.remove(at).1))
+    }
+}
+
+fn own(stack: &[(ThreadId, Work)]) -> Option<usize> {
+    let this = thread::current().id();
+    stack.iter().rposition(|(thread, _)| *thread == this)
 }
 
 /// Writes a line; a closed pipe is nobody's failure.
@@ -169,6 +193,25 @@ mod tests {
         assert!((200_000..=209_716).contains(&json["bytes_per_second"].as_u64().unwrap()), "{json}");
         assert!((479.0..505.0).contains(&json["seconds_left"].as_f64().unwrap()), "{json}");
         assert!(work.advance(1).is_none(), "the next line has time");
+    }
+
+    #[test]
+    fn what_a_thread_counts_and_ends_is_its_own() {
+        let stack = Stack::default();
+        stack.push(Work::begin("compile", None, None));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                // A thread without work of its own helps whoever began last.
+                stack.innermost(|work| work.advance(1));
+                assert!(stack.pop().is_none());
+                stack.push(Work::begin("transfer", Some(10), None));
+                stack.innermost(|work| work.advance(4));
+            });
+        });
+        stack.innermost(|work| work.advance(2));
+        let compile = stack.pop().unwrap();
+        assert_eq!((compile.label.as_str(), compile.done), ("compile", 3));
+        assert!(stack.pop().is_none());
     }
 
     #[test]

@@ -9,12 +9,18 @@ use serde_json::{Value, json};
 #[derive(Debug, Default)]
 pub struct Stages {
     open: usize,
+    /// Whose job that is.
+    of: Option<ModelId>,
 }
 
 impl Stages {
     /// Shows an event of the job.
     pub fn show(&mut self, console: &Console, id: &ModelId, event: &Value) {
         console.event(&json!({"event": "job", "id": id, "job": event}));
+        if self.of.as_ref() != Some(id) {
+            self.end(console);
+            self.of = Some(id.clone());
+        }
         let text = |key: &str| event.get(key).and_then(Value::as_str);
         match (text("event"), text("state"), text("stage")) {
             (Some("stage"), Some("start"), Some(stage)) => {
@@ -26,6 +32,13 @@ impl Stages {
                 self.open -= 1;
             }
             _ => {}
+        }
+    }
+
+    /// Ends what the job of this model left open, where it is the one that is shown: another may have begun in the meantime.
+    pub fn end_of(&mut self, console: &Console, id: &ModelId) {
+        if self.of.as_ref() == Some(id) {
+            self.end(console);
         }
     }
 

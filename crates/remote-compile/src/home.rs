@@ -1,12 +1,19 @@
 //! An artifact that came home: in `compiled/`, recorded, and ready for upload.
 
-use std::{fs, io};
+use std::{
+    fs, io,
+    sync::{Mutex, PoisonError},
+};
 
 use artifact_parts::{ChunkSize, PartLimit, PartsError, SplitRequest, checksum_name, find_parts, split};
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{Expected, FsError, Progress, copy_file, sync_dir};
 use model_catalog::{ArtifactName, ModelId};
 use rebuild_workspace::{ArtifactRecord, MultipartEntry, MultipartList, Stamp, Workspace, WorkspaceError};
+
+/// Held while the list of artifacts in parts is changed: several models get ready at a time, and other processes are kept out
+/// by the workspace's lock.
+static LIST: Mutex<()> = Mutex::new(());
 
 /// Why an artifact could not be made ready for upload.
 #[derive(Debug, thiserror::Error)]
@@ -91,16 +98,15 @@ pub fn make_ready(
         let parts = split_into(&compiled, &workspace.ready_dir(), expected, rule.chunk, progress);
         progress.end();
         let (parts, sha256) = parts?;
-        let mut list = MultipartList::load(workspace)?;
-        list.insert(MultipartEntry {
+        let entry = MultipartEntry {
             id: id.clone(),
             filename: name,
             size,
             sha256,
             parts: parts.clone(),
             extra: serde_json::Map::new(),
-        });
-        list.save(workspace)?;
+        };
+        change_list(workspace, |list| list.insert(entry))?;
         remove_if_there(&ready)?;
         return Ok(Ready { parts });
     }
@@ -110,10 +116,29 @@ pub fn make_ready(
     progress.end();
     copied?;
     remove_parts(&workspace.ready_dir(), &name)?;
-    let mut list = MultipartList::load(workspace)?;
-    list.remove(&name);
-    list.save(workspace)?;
+    change_list(workspace, |list| list.remove(&name))?;
     Ok(Ready { parts: Vec::new() })
+}
+
+/// Takes an artifact out of the upload folder, in whatever form it is there.
+///
+/// # Errors
+/// [`HomeError`] where something of it cannot be removed.
+pub(crate) fn withdraw(workspace: &Workspace, id: &ModelId) -> Result<(), HomeError> {
+    let name = ArtifactName::new(id.clone()).to_string();
+    let dir = workspace.ready_dir();
+    remove_parts(&dir, &name)?;
+    if remove_if_there(&dir.join(&name))? {
+        let _ = sync_dir(&dir)?;
+    }
+    change_list(workspace, |list| list.remove(&name))
+}
+
+fn change_list(workspace: &Workspace, change: impl FnOnce(&mut MultipartList)) -> Result<(), HomeError> {
+    let _held = LIST.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut list = MultipartList::load(workspace)?;
+    change(&mut list);
+    Ok(list.save(workspace)?)
 }
 
 fn split_into(

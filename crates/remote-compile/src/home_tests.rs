@@ -92,3 +92,22 @@ fn an_artifact_that_is_not_the_recorded_one_does_not_get_ready() {
     make_ready(&case.workspace, &case.record.id, expected, rule(1), &NoProgress).unwrap_err();
     assert!(case.listing().is_empty());
 }
+
+#[test]
+fn what_is_withdrawn_leaves_nothing_in_either_form() {
+    let mut case = case((2 << 20) + 5);
+    for limit in [1, 100] {
+        case.make_ready(rule(limit));
+        withdraw(&case.workspace, &case.record.id).unwrap();
+        assert!(!is_ready(&case.workspace, &case.record, rule(limit)).unwrap());
+        let left = case
+            .workspace
+            .ready_dir()
+            .read_dir_utf8()
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().to_owned());
+        assert!(left.into_iter().all(|name| !name.starts_with("m_")));
+        assert!(MultipartList::load(&case.workspace).unwrap().entries.is_empty());
+    }
+    withdraw(&case.workspace, &case.record.id).unwrap();
+}

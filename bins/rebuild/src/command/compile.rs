@@ -1,6 +1,6 @@
 //! `rebuild compile`.
 
-use std::sync::atomic::Ordering;
+use std::{num::NonZeroUsize, sync::atomic::Ordering};
 
 use artifact_parts::PartLimit;
 use camino::Utf8PathBuf;
@@ -52,6 +52,9 @@ pub struct CompileArgs {
     /// The device's Python, with tinygrad and numpy [default: `python` of rebuild.toml, else the device's own].
     #[arg(long, value_name = "FILE")]
     python: Option<Utf8PathBuf>,
+    /// Models at a time whose files are hashed, inspected and split here, beside what the device compiles.
+    #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u8).range(1..=64))]
+    jobs: u8,
 }
 
 pub fn run(args: &CompileArgs, cli: &Cli, console: &Console) -> Result<(), Failure> {
@@ -94,6 +97,7 @@ fn options(session: &Session<'_>, args: &CompileArgs) -> Result<CatalogOptions, 
         parts: PartRule::new(limit),
         python,
         toolchain: args.toolchain.clone(),
+        jobs: NonZeroUsize::new(usize::from(args.jobs)).unwrap_or(NonZeroUsize::MIN),
         judge: adopt::inspect,
     })
 }
@@ -165,7 +169,7 @@ fn show(console: &Console, stages: &mut Stages, event: &CatalogEvent<'_>) {
         },
         CatalogEvent::Job { id, event } => stages.show(console, id, event),
         CatalogEvent::End(outcome) => {
-            stages.end(console);
+            stages.end_of(console, &outcome.id);
             show_outcome(console, outcome);
         }
     }

@@ -16,7 +16,7 @@ use super::{Action, CatalogOptions, ModelOutcome, Outcome, PlannedModel, plan::f
 use crate::{
     adopt::AdoptError,
     device::{Device, DeviceError},
-    home::{HomeError, Ready, make_ready},
+    home::{HomeError, make_ready, withdraw},
     supervise::{JobFailure, Prepared, PreparedJob, Watch, fetch_log, has_result, job_path, prepare},
 };
 
@@ -104,6 +104,19 @@ impl ModelError {
     }
 }
 
+/// An artifact that is in its place and recorded, and not ready for upload yet.
+pub(super) struct AtHome {
+    record: ArtifactRecord,
+    outcome: Outcome,
+    reasons: Vec<String>,
+    moved_bytes: u64,
+}
+
+/// Whether what is done for a model that is not built reads or writes an artifact.
+pub(super) const fn takes_time(action: &Action) -> bool {
+    matches!(action, Action::Adopt { .. } | Action::Keep { restage: true, .. })
+}
+
 /// Carries out what was planned for a model that needs no device.
 pub(super) fn process(
     workspace: &Workspace,
@@ -177,8 +190,9 @@ fn adopt(
     let (driver, tinygrad) = built.map_or((None, None), |(driver, tinygrad)| (Some(driver), Some(tinygrad)));
     let fingerprint = Fingerprint { driver, tinygrad, ..fingerprint };
     let artifact = Artifact { status, size, sha256, fingerprint, extra: Map::new() };
-    let (record, ready) = record(workspace, id, artifact, options, watch)?;
-    Ok(ModelOutcome { parts: ready.parts, ..ModelOutcome::of_record(&record, outcome) })
+    let record = record(workspace, id, artifact)?;
+    let home = AtHome { record, outcome, reasons: Vec::new(), moved_bytes: 0 };
+    make_ready_at_home(workspace, home, options, watch)
 }
 
 /// The driver and the tinygrad of a build record, where it is of this very artifact.
@@ -198,21 +212,14 @@ struct Artifact {
     extra: Map<String, Value>,
 }
 
-/// Puts a compiled file into the upload folder and records it.
-fn record(
-    workspace: &Workspace,
-    id: &ModelId,
-    artifact: Artifact,
-    options: &CatalogOptions,
-    watch: &Watch<'_>,
-) -> Result<(ArtifactRecord, Ready), ModelError> {
+/// Records a compiled file. What the upload folder holds of an older one goes first: the record would vouch for it.
+fn record(workspace: &Workspace, id: &ModelId, artifact: Artifact) -> Result<ArtifactRecord, ModelError> {
     // A damaged record is replaced; a readable one hands on its release ID and the fields of other tools.
     let old = workspace.record::<ArtifactRecord>(id).ok().flatten();
     let release_id = old.as_ref().and_then(|old| old.release_id.clone());
     let artifact_id = release_id.clone().unwrap_or_else(|| id.clone());
     let path = workspace.compiled_file(&artifact_id);
-    let expected = Expected::exactly(artifact.size, artifact.sha256);
-    let ready = make_ready(workspace, &artifact_id, expected, options.parts, watch.progress)?;
+    withdraw(workspace, &artifact_id)?;
     let mut extra = old.map(|old| old.extra).unwrap_or_default();
     extra.extend(artifact.extra);
     let record = ArtifactRecord {
@@ -220,7 +227,7 @@ fn record(
         status: artifact.status,
         size: artifact.size,
         sha256: artifact.sha256,
-        multipart: !ready.parts.is_empty(),
+        multipart: false,
         release_id,
         target: Some(artifact.fingerprint.target),
         fingerprint: Some(artifact.fingerprint),
@@ -229,8 +236,25 @@ fn record(
         extra,
     };
     workspace.save(&record)?;
-    workspace.clear_failure(id, Stage::Compile)?;
-    Ok((record, ready))
+    Ok(record)
+}
+
+/// Puts a recorded artifact into the upload folder. Where that fails or is stopped, the next run does it from the record.
+pub(super) fn make_ready_at_home(
+    workspace: &Workspace,
+    home: AtHome,
+    options: &CatalogOptions,
+    watch: &Watch<'_>,
+) -> Result<ModelOutcome, ModelError> {
+    let AtHome { mut record, outcome, reasons, moved_bytes } = home;
+    let expected = Expected::exactly(record.size, record.sha256);
+    let ready = make_ready(workspace, record.artifact_id(), expected, options.parts, watch.progress)?;
+    if !ready.parts.is_empty() {
+        record.multipart = true;
+        workspace.save(&record)?;
+    }
+    workspace.clear_failure(&record.id, Stage::Compile)?;
+    Ok(ModelOutcome { reasons, moved_bytes, parts: ready.parts, ..ModelOutcome::of_record(&record, outcome) })
 }
 
 /// Puts a model's job on the device.
@@ -247,7 +271,7 @@ pub(super) fn put_there(
     prepare(device, job, watch)
 }
 
-/// Ends a model's job: its log and artifact come home and are recorded, and what it has on the device goes.
+/// Ends a model's job: its log and artifact come home and are recorded, and then what it has on the device goes.
 pub(super) fn end(
     workspace: &Workspace,
     device: &dyn Device,
@@ -255,9 +279,10 @@ pub(super) fn end(
     result: Result<JobResult, JobFailure>,
     options: &CatalogOptions,
     watch: &Watch<'_>,
-) -> Result<ModelOutcome, ModelError> {
+) -> Result<AtHome, ModelError> {
     let Action::Build { reasons, sources, job } = &planned.action else {
-        return process(workspace, planned, options, watch);
+        let why = format!("no job was planned for {}", planned.model.id);
+        return Err(ModelError::Unready { kind: "protocol", why });
     };
     let id = &planned.model.id;
     let _ = fetch_log(device, &job.name, &workspace.log_file(id));
@@ -274,7 +299,7 @@ pub(super) fn end(
         Err(error) if error.is_environment() && !matches!(error, ModelError::Job(JobFailure::Failed(_))) => {}
         _ => device.remove(&job.name)?,
     }
-    brought.map(|outcome| ModelOutcome { reasons: reasons.clone(), ..outcome }).map_err(|error| match error {
+    brought.map(|home| AtHome { reasons: reasons.clone(), ..home }).map_err(|error| match error {
         // A transfer that the user stopped is no failure.
         ModelError::Job(JobFailure::Device(DeviceError::Unreachable { .. })) if watch.is_cancelled() => {
             JobFailure::Interrupted.into()
@@ -291,7 +316,7 @@ fn bring_home(
     result: &JobResult,
     options: &CatalogOptions,
     watch: &Watch<'_>,
-) -> Result<ModelOutcome, ModelError> {
+) -> Result<AtHome, ModelError> {
     let id = &planned.model.id;
     let (Some(artifact), Some(build)) = (&result.artifact, &result.build) else {
         return Err(JobFailure::Result {
@@ -323,12 +348,9 @@ fn bring_home(
     extra.insert("model_type".to_owned(), build.model_type.as_str().into());
     let (size, sha256) = (artifact.size, artifact.sha256);
     let artifact = Artifact { status: ArtifactStatus::Compiled, size, sha256, fingerprint, extra };
-    let (record, ready) = record(workspace, id, artifact, options, watch)?;
-    Ok(ModelOutcome {
-        parts: ready.parts,
-        moved_bytes: sources.files.iter().map(|file| file.size).sum::<u64>() + size,
-        ..ModelOutcome::of_record(&record, Outcome::Built)
-    })
+    let record = record(workspace, id, artifact)?;
+    let moved_bytes = sources.files.iter().map(|file| file.size).sum::<u64>() + size;
+    Ok(AtHome { record, outcome: Outcome::Built, reasons: Vec::new(), moved_bytes })
 }
 
 /// Gives an artifact that came home its name, where it is what was asked for. What the device said of it is not asked.

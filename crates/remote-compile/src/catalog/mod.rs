@@ -8,9 +8,11 @@
 mod build;
 mod pipeline;
 mod plan;
+mod pool;
 mod summary;
 
 use std::{
+    num::NonZeroUsize,
     sync::atomic::{AtomicBool, Ordering},
     time::Instant,
 };
@@ -65,6 +67,8 @@ pub struct CatalogOptions {
     pub python: Option<Utf8PathBuf>,
     /// `embedded`, `tree` or `auto`, where the caller chooses.
     pub toolchain: Option<String>,
+    /// How many threads hash, inspect and split on this machine at a time.
+    pub jobs: NonZeroUsize,
     /// Looks at every artifact that is taken up, whether it was found or came from the device, before it counts as one.
     pub judge: Judge,
 }

@@ -3,17 +3,24 @@
 //! The device compiles one model at a time and holds the files of two at most: the compiling one's, and those of the one
 //! before until they are home, or of the next one from then on. Both happen on one thread beside the one that watches the
 //! compile, in this order; where they take longer than the compile, it is waited for them.
+//!
+//! What needs the workspace alone (an artifact that is home goes into the upload folder, one that was found is hashed and
+//! taken) is done by a [pool](super::pool) beside both, for several models at a time: the link and the device do not wait for
+//! it. An interruption lets it end what it has begun, and an artifact that is home and recorded gets ready for upload all the
+//! same; what was only found is left for the next run.
 
 use std::{
     thread::{Scope, ScopedJoinHandle},
     time::Instant,
 };
 
-use durable_fs::NoProgress;
 use rebuild_workspace::Workspace;
 use tinygrad_compile::job::JobResult;
 
-use super::{Action, CatalogEvent, CatalogOptions, ModelOutcome, PlannedModel, build};
+use super::{
+    Action, CatalogEvent, CatalogOptions, ModelOutcome, PlannedModel, build,
+    pool::{Pool, Tasks},
+};
 use crate::{
     device::Device,
     supervise::{JobFailure, Prepared, PreparedJob, Watch, supervise},
@@ -35,13 +42,32 @@ struct Ended<'p> {
     began: Instant,
 }
 
+/// Work on a model that needs the workspace alone.
+struct LocalTask<'p> {
+    index: usize,
+    planned: &'p PlannedModel,
+    began: Instant,
+    work: LocalWork,
+}
+
+enum LocalWork {
+    /// What was planned for a model that is not built.
+    Process,
+    /// An artifact that is home gets ready for upload.
+    MakeReady(Box<build::AtHome>),
+}
+
+/// A model, by its place in the plan, and how it ended.
+type Concluded = (usize, ModelOutcome);
+
 /// How a job went to the device.
 type There = Result<Prepared, JobFailure>;
 
 /// What happened beside a compile.
 #[derive(Default)]
 struct Beside {
-    home: Option<(usize, ModelOutcome)>,
+    /// The model before, where nothing is left to be done for it.
+    home: Option<Concluded>,
     /// How the next model went there.
     there: Option<(usize, There)>,
 }
@@ -49,6 +75,7 @@ struct Beside {
 /// The state of a run.
 struct Run<'p, 'e> {
     plan: &'p [PlannedModel],
+    pool: Pool<LocalTask<'p>, Concluded>,
     outcomes: Vec<Option<ModelOutcome>>,
     ended: Option<Ended<'p>>,
     there: Option<(usize, There)>,
@@ -81,6 +108,21 @@ impl Run<'_, '_> {
             self.conclude(index, outcome);
         }
         self.there = beside.there;
+        self.conclude_ready();
+    }
+
+    /// Takes in what the pool has done so far.
+    fn conclude_ready(&mut self) {
+        while let Some((index, outcome)) = self.pool.ready() {
+            self.conclude(index, outcome);
+        }
+    }
+
+    /// Waits for all that the pool still does.
+    fn conclude_rest(&mut self) {
+        while let Some((index, outcome)) = self.pool.wait() {
+            self.conclude(index, outcome);
+        }
     }
 }
 
@@ -98,8 +140,15 @@ impl<'p> Pipeline<'p> {
         plan: &'p [PlannedModel],
         on_event: &mut dyn FnMut(CatalogEvent<'_>),
     ) -> Vec<ModelOutcome> {
-        let outcomes = plan.iter().map(|_| None).collect();
-        let mut run = Run { plan, outcomes, ended: None, there: None, stop: None, on_event };
+        std::thread::scope(|scope| {
+            let pool = Pool::start(scope, self.options.jobs, move |task| self.do_here(task));
+            let outcomes = plan.iter().map(|_| None).collect();
+            self.go_through(Run { plan, pool, outcomes, ended: None, there: None, stop: None, on_event })
+        })
+    }
+
+    fn go_through(&self, mut run: Run<'p, '_>) -> Vec<ModelOutcome> {
+        let plan = run.plan;
         for (index, planned) in plan.iter().enumerate() {
             if self.watch.is_cancelled() {
                 run.stop.get_or_insert_with(|| "interrupted".to_owned());
@@ -112,12 +161,13 @@ impl<'p> Pipeline<'p> {
                 (Some(job), Some(device)) => self.build(device, job, index, &mut run),
                 _ => self.process(index, &mut run),
             }
+            run.conclude_ready();
         }
         if let (Some(device), Some(ended)) = (self.device, run.ended.take()) {
-            let (index, outcome) = self.end(device, ended, &self.watch);
-            run.conclude(index, outcome);
+            self.end_now(device, ended, &mut run);
         }
         self.take_back(&mut run);
+        run.conclude_rest();
         let why = run.stop.unwrap_or_default();
         let not_tried = |index: usize| ModelOutcome::not_tried(plan[index].model.id.clone(), why.clone());
         run.outcomes
@@ -127,12 +177,41 @@ impl<'p> Pipeline<'p> {
             .collect()
     }
 
-    fn process(&self, index: usize, run: &mut Run<'_, '_>) {
-        let (planned, began) = (&run.plan[index], Instant::now());
-        let result = build::process(self.workspace, planned, self.options, &self.watch);
+    /// A model that is not built; what takes its time is done beside what follows.
+    fn process(&self, index: usize, run: &mut Run<'p, '_>) {
+        let planned = &run.plan[index];
+        let task = LocalTask { index, planned, began: Instant::now(), work: LocalWork::Process };
+        if build::takes_time(&planned.action) {
+            run.pool.tasks().hand_over(task);
+        } else {
+            let (index, outcome) = self.do_here(task);
+            run.conclude(index, outcome);
+        }
+    }
+
+    /// Does a task of the pool.
+    fn do_here(&self, task: LocalTask<'p>) -> Concluded {
+        let LocalTask { index, planned, began, work } = task;
+        let result = match work {
+            // What was found stays where it is until the next run.
+            LocalWork::Process if self.watch.is_cancelled() => Err(JobFailure::Interrupted.into()),
+            LocalWork::Process => build::process(self.workspace, planned, self.options, &self.watch),
+            LocalWork::MakeReady(home) => {
+                build::make_ready_at_home(self.workspace, *home, self.options, &self.watch)
+            }
+        };
+        (index, self.concluded(planned, result, began))
+    }
+
+    fn concluded(
+        &self,
+        planned: &PlannedModel,
+        result: Result<ModelOutcome, build::ModelError>,
+        began: Instant,
+    ) -> ModelOutcome {
         let mut outcome = build::concluded(self.workspace, planned, result);
         outcome.seconds = began.elapsed().as_secs_f64();
-        run.conclude(index, outcome);
+        outcome
     }
 
     /// Compiles a model while the one before comes home and the next one goes there.
@@ -147,17 +226,17 @@ impl<'p> Pipeline<'p> {
             Prepared::Begun => Ok(()),
         });
         if let Err(failure) = started {
-            let mut outcome = build::concluded(self.workspace, &run.plan[index], Err(failure.into()));
-            outcome.seconds = began.elapsed().as_secs_f64();
+            let outcome = self.concluded(&run.plan[index], Err(failure.into()), began);
             return run.conclude(index, outcome);
         }
         let next = (index + 1..run.plan.len()).find_map(|next| Some((next, job_of(&run.plan[next])?)));
         let before = run.ended.take();
         let (result, beside) = std::thread::scope(|scope| {
-            let lane = self.beside(scope, device, before, next);
+            let lane = self.beside(scope, device, before, next, run.pool.tasks().clone());
             let id = &run.plan[index].model.id;
             let result = supervise(device, &job.name, &self.watch, &mut |event| {
                 (run.on_event)(CatalogEvent::Job { id, event });
+                run.conclude_ready();
             });
             (result, lane.join())
         });
@@ -167,7 +246,12 @@ impl<'p> Pipeline<'p> {
         if run.ended.as_ref().is_some_and(|ended| ended.result.is_err())
             && let Some(ended) = run.ended.take()
         {
-            let (index, outcome) = self.end(device, ended, &self.watch);
+            self.end_now(device, ended, run);
+        }
+    }
+
+    fn end_now(&self, device: &dyn Device, ended: Ended<'p>, run: &mut Run<'p, '_>) {
+        if let Some((index, outcome)) = self.end(device, ended, run.pool.tasks()) {
             run.conclude(index, outcome);
         }
     }
@@ -176,25 +260,33 @@ impl<'p> Pipeline<'p> {
         &'s self,
         scope: &'s Scope<'s, '_>,
         device: &'s dyn Device,
-        before: Option<Ended<'s>>,
+        before: Option<Ended<'p>>,
         next: Option<(usize, &'s PreparedJob)>,
-    ) -> ScopedJoinHandle<'s, Beside> {
+        local: Tasks<LocalTask<'p>>,
+    ) -> ScopedJoinHandle<'s, Beside>
+    where
+        'p: 's,
+    {
         scope.spawn(move || {
-            let quiet = Watch { cancel: self.watch.cancel, progress: &NoProgress };
-            let home = before.map(|ended| self.end(device, ended, &quiet));
+            let home = before.and_then(|ended| self.end(device, ended, &local));
             let stops = home.as_ref().is_some_and(|(_, outcome)| outcome.stops_run);
             let next = next.filter(|_| !stops && !self.watch.is_cancelled());
-            let there = next.map(|(index, job)| (index, build::put_there(device, job, self.options, &quiet)));
+            let there =
+                next.map(|(index, job)| (index, build::put_there(device, job, self.options, &self.watch)));
             Beside { home, there }
         })
     }
 
-    fn end(&self, device: &dyn Device, ended: Ended<'_>, watch: &Watch<'_>) -> (usize, ModelOutcome) {
+    /// Brings a model home; the pool gets it ready for upload. Returns how it ended where it did not come home.
+    fn end(&self, device: &dyn Device, ended: Ended<'p>, local: &Tasks<LocalTask<'p>>) -> Option<Concluded> {
         let Ended { index, planned, result, began } = ended;
-        let ended = build::end(self.workspace, device, planned, result, self.options, watch);
-        let mut outcome = build::concluded(self.workspace, planned, ended);
-        outcome.seconds = began.elapsed().as_secs_f64();
-        (index, outcome)
+        match build::end(self.workspace, device, planned, result, self.options, &self.watch) {
+            Ok(home) => {
+                local.hand_over(LocalTask { index, planned, began, work: LocalWork::MakeReady(home.into()) });
+                None
+            }
+            Err(error) => Some((index, self.concluded(planned, Err(error), began))),
+        }
     }
 
     /// Removes what went to the device for a model that is not begun after all.

@@ -11,13 +11,13 @@ use tinygrad_compile::{
     job::{CompileJob, JobKind, JobRequest, JobSource},
 };
 
-use super::{Action, CatalogModel, CatalogOptions, PlannedModel};
+use super::{Action, CatalogModel, CatalogOptions, PlannedModel, pool};
 use crate::{
     home::{HomeError, is_ready},
     supervise::{JobInput, PreparedJob},
 };
 
-/// Decides what will be done with each model, in the order given.
+/// Decides what will be done with each model, in the order given; several are looked at at a time.
 pub fn plan_catalog(
     workspace: &Workspace,
     models: Vec<CatalogModel>,
@@ -29,7 +29,7 @@ pub fn plan_catalog(
             .unwrap_or_else(|error| Action::Fail { kind: "workspace", why: error.to_string() });
         PlannedModel { model, action }
     };
-    models.into_iter().map(plan).collect()
+    pool::map(options.jobs, models, plan)
 }
 
 fn decide(

@@ -30,6 +30,8 @@ struct Fake {
     most: Mutex<usize>,
     /// Set when a job is started, as Ctrl-C would.
     stop_at_start: Option<std::sync::Arc<AtomicBool>>,
+    /// Where a directory is made when a job is removed: nothing may be there then.
+    blocks: Option<camino::Utf8PathBuf>,
 }
 
 struct Free;
@@ -151,6 +153,9 @@ impl Device for Fake {
     }
     fn remove(&self, job: &JobName) -> Result<(), DeviceError> {
         self.jobs.lock().unwrap().remove(job);
+        if let Some(path) = &self.blocks {
+            fs::create_dir(path).unwrap();
+        }
         Ok(())
     }
 }
@@ -179,6 +184,7 @@ fn case(ids: &[&str]) -> Case {
         parts: PartRule::new(artifact_parts::PartLimit::MAX),
         python: None,
         toolchain: None,
+        jobs: NonZeroUsize::MIN.saturating_add(1),
         judge: |_, _, _| Ok(()),
     };
     let model = |text: &&str| CatalogModel {
@@ -498,4 +504,138 @@ fn a_broken_file_without_a_record_is_not_adopted() {
     let summary = case.run();
     assert_eq!(summary.models[0].outcome, Outcome::Built);
     assert!(summary.models[0].reasons[0].contains("not adopted"), "{:?}", summary.models[0].reasons);
+}
+
+/// The names of all that is ready for upload.
+fn ready(case: &Case) -> Vec<String> {
+    let mut names: Vec<String> = case
+        .workspace
+        .ready_dir()
+        .read_dir_utf8()
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().to_owned())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn however_many_threads_there_are_the_workspace_is_the_same() {
+    let ids: Vec<String> = (0..12).map(|number| format!("m{number:02}")).collect();
+    let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+    let run = |jobs: usize| {
+        let mut case = case(&ids);
+        case.options.jobs = NonZeroUsize::new(jobs).unwrap();
+        case.device.size = (1 << 20) + 7;
+        case.device.broken = vec!["m03"];
+        case.options.parts = PartRule::new(artifact_parts::PartLimit::from_mib(1).unwrap());
+        // Half of them were compiled before and have to get into the upload folder again, two are found without a record.
+        case.models.truncate(6);
+        case.run();
+        fs::remove_dir_all(case.workspace.ready_dir()).unwrap();
+        fs::create_dir_all(case.workspace.ready_dir()).unwrap();
+        for text in ["m04", "m05"] {
+            case.workspace.remove_record::<ArtifactRecord>(&id(text)).unwrap();
+            case.workspace.remove_record::<BuildRecord>(&id(text)).unwrap();
+        }
+        case.models =
+            ids.iter().map(|text| CatalogModel { id: id(text), ..case.models[0].clone() }).collect();
+        let summary = case.run();
+        assert!(*case.device.most.lock().unwrap() <= 2);
+        assert!(case.device.is_empty());
+        let outcomes: Vec<_> =
+            summary.models.iter().map(|model| (model.id.to_string(), model.outcome)).collect();
+        let list = rebuild_workspace::MultipartList::load(&case.workspace).unwrap();
+        let listed: Vec<_> =
+            list.entries.into_iter().map(|entry| (entry.id.to_string(), entry.parts)).collect();
+        let again = case.outcomes();
+        assert!(
+            again.iter().enumerate().all(|(at, outcome)| (*outcome == Outcome::Current) != (at == 3)),
+            "{again:?}"
+        );
+        (outcomes, listed, ready(&case))
+    };
+    let alone = run(1);
+    assert_eq!(alone.0.len(), 12);
+    assert_eq!(alone.0.iter().map(|(id, _)| id.as_str()).collect::<Vec<_>>(), ids);
+    let count = |wanted: Outcome| alone.0.iter().filter(|(_, outcome)| *outcome == wanted).count();
+    assert_eq!(
+        (count(Outcome::Built), count(Outcome::Current), count(Outcome::Adopted), count(Outcome::Failed)),
+        (6, 3, 2, 1)
+    );
+    assert_eq!(alone.1.len(), 11);
+    assert_eq!(alone, run(4));
+}
+
+#[test]
+fn an_artifact_that_could_not_get_ready_is_not_compiled_again_and_no_old_one_stays_for_upload() {
+    let mut case = case(&["a", "b"]);
+    assert_eq!(case.outcomes(), [Outcome::Built, Outcome::Built]);
+    let ready = case.workspace.ready_dir().join("a_driving_tinygrad.pkl");
+    case.extract("a", b"other weights");
+    // When its job is gone, a directory lies where it has to go.
+    case.device.blocks = Some(ready.clone());
+    assert_eq!(case.outcomes(), [Outcome::Failed, Outcome::Current]);
+    assert_eq!(case.failure("a").unwrap().stage, Some(Stage::Compile));
+    case.device.blocks = None;
+    fs::remove_dir(&ready).unwrap();
+    assert_eq!(case.outcomes(), [Outcome::Current, Outcome::Current]);
+    assert_eq!(fs::read(&ready).unwrap(), fs::read(case.workspace.compiled_file(&id("a"))).unwrap());
+    assert_eq!(case.failure("a"), None);
+    assert_eq!(case.device.starts(), 3, "it was not compiled again");
+}
+
+#[test]
+fn an_interruption_leaves_what_was_found_and_ends_what_came_home() {
+    let mut case = case(&["a", "b", "c"]);
+    assert_eq!(case.run().count(Outcome::Built), 3);
+    for text in ["b", "c"] {
+        case.workspace.remove_record::<ArtifactRecord>(&id(text)).unwrap();
+    }
+    case.extract("a", b"other weights");
+    let cancel = std::sync::Arc::new(AtomicBool::new(false));
+    case.device.stop_at_start = Some(std::sync::Arc::clone(&cancel));
+    let plan = plan_catalog(&case.workspace, case.models.clone(), &case.options, &NoProgress);
+    let watched: (&dyn Progress, &AtomicBool) = (&NoProgress, &cancel);
+    let summary =
+        compile_catalog(&case.workspace, Some(&case.device), plan, &case.options, watched, &mut |_| {})
+            .unwrap();
+    assert_eq!(summary.count(Outcome::NotTried), 3);
+    assert!((0..3).all(|at| case.failure(["a", "b", "c"][at]).is_none()));
+    case.device.stop_at_start = None;
+    assert_eq!(case.outcomes(), [Outcome::Built; 3]);
+    assert_eq!(case.device.starts(), 4, "what was found was not compiled again");
+}
+
+/// What begins, on which thread.
+#[derive(Default)]
+struct Begun(Mutex<Vec<(std::thread::ThreadId, String)>>);
+
+impl Progress for Begun {
+    fn begin(&self, label: &str, _total: Option<u64>) {
+        self.0.lock().unwrap().push((std::thread::current().id(), label.to_owned()));
+    }
+    fn advance(&self, _amount: u64) {}
+    fn end(&self) {}
+}
+
+#[test]
+fn transfers_beside_a_compile_are_seen_as_well() {
+    let case = case(&["a", "b"]);
+    let plan = plan_catalog(&case.workspace, case.models.clone(), &case.options, &NoProgress);
+    let (begun, cancel) = (Begun::default(), AtomicBool::new(false));
+    let watched: (&dyn Progress, &AtomicBool) = (&begun, &cancel);
+    compile_catalog(&case.workspace, Some(&case.device), plan, &case.options, watched, &mut |_| {}).unwrap();
+    let begun = begun.0.into_inner().unwrap();
+    let here = std::thread::current().id();
+    for (label, is_here) in [
+        ("a_driving_supercombo.onnx to fake", true),
+        ("a_driving_tinygrad.pkl from fake", false),
+        ("b_driving_supercombo.onnx to fake", false),
+        ("b_driving_tinygrad.pkl from fake", true),
+        ("a_driving_tinygrad.pkl to ready-for-resources", false),
+    ] {
+        let found = begun.iter().find(|(_, begun)| begun == label);
+        assert_eq!(found.map(|(thread, _)| *thread == here), Some(is_here), "{label}: {begun:?}");
+    }
 }
