@@ -51,6 +51,27 @@ const TOOLS: &[Tool] = &[
         tests_only: true,
     },
     Tool {
+        programs: &["sshd"],
+        needed_for: "the device that the tests reach over SSH",
+        apt: "openssh-server",
+        mac: "brew install openssh",
+        tests_only: true,
+    },
+    Tool {
+        programs: &["ssh-keygen"],
+        needed_for: "the keys of the tests' devices, and scp and sftp of the benchmarks",
+        apt: "openssh-client",
+        mac: "brew install openssh",
+        tests_only: true,
+    },
+    Tool {
+        programs: &["rsync"],
+        needed_for: "a yardstick of the benchmarks",
+        apt: "rsync",
+        mac: "brew install rsync",
+        tests_only: true,
+    },
+    Tool {
         programs: &["nginx"],
         needed_for: "the tests' host that devices fetch from",
         apt: "nginx-light",
