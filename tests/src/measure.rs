@@ -6,7 +6,12 @@
 use std::{
     ffi::{OsStr, OsString},
     process::{Command, ExitCode},
-    time::Instant,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::JoinHandle,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context, Result};
@@ -86,16 +91,60 @@ impl Measurer {
             anyhow::bail!("usage: REPORT PROGRAM [ARG...]");
         };
         let started = Instant::now();
-        let status = Command::new(program)
+        let mut child = Command::new(program)
             .args(rest)
-            .status()
+            .spawn()
             .with_context(|| format!("start {}", OsStr::new(program).display()))?;
+        let watch = Watch::start(child.id());
+        let status = child.wait().context("wait for the program")?;
         let wall_seconds = started.elapsed().as_secs_f64();
-        let measured = children_usage(wall_seconds)?;
+        let sampled = watch.end();
+        let mut measured = children_usage(wall_seconds)?;
+        if peak_of("self").is_some_and(|own| measured.peak_bytes <= own) {
+            // The kernel's figure is this program's: the memory of the forking process counts until the child has replaced it.
+            measured.peak_bytes = sampled.unwrap_or(measured.peak_bytes);
+        }
         write_report(report, &measured)?;
         let code = std::os::unix::process::ExitStatusExt::signal(&status)
             .map_or(status.code(), |signal| Some(128 + signal));
         Ok(ExitCode::from(u8::try_from(code.unwrap_or(255)).unwrap_or(255)))
+    }
+}
+
+/// The largest resident set of a process so far, where the system tells it.
+fn peak_of(process: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib * 1024)
+}
+
+/// Asks for a process's peak until it ends; a peak never falls, so the last answer counts.
+struct Watch {
+    ended: Arc<AtomicBool>,
+    thread: JoinHandle<Option<u64>>,
+}
+
+impl Watch {
+    const INTERVAL: Duration = Duration::from_millis(5);
+
+    fn start(process: u32) -> Self {
+        let ended = Arc::new(AtomicBool::new(false));
+        let told = Arc::clone(&ended);
+        let thread = std::thread::spawn(move || {
+            let mut peak = None;
+            while !told.load(Ordering::Relaxed) {
+                peak = peak_of(&process.to_string()).or(peak);
+                std::thread::sleep(Self::INTERVAL);
+            }
+            peak
+        });
+        Self { ended, thread }
+    }
+
+    fn end(self) -> Option<u64> {
+        self.ended.store(true, Ordering::Relaxed);
+        self.thread.join().ok().flatten()
     }
 }
 
