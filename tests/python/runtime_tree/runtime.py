@@ -41,7 +41,7 @@ def model(step):
         "temporalPoseDEPRECATED": {"trans": [1.0 + step / 1000, 0.0, 0.0], "rot": [0.0, 0.0, 0.0]},
         "action": {"desiredCurvature": 0.0, "desiredAcceleration": 0.0},
     }
-    if behaviour == "nan" and step == 25:
+    if behaviour == "nan":
         message["laneLines"][2]["y"][7] = "nan"
     return message
 
