@@ -16,6 +16,7 @@ use std::{
 use camino::{Utf8Path, Utf8PathBuf};
 use e2e::{
     OnnxKind, OnnxRequest, PythonEnvironment, Scenario, ScenarioModel, Signal, run, send_signal, sha256_file,
+    wait_for,
 };
 use remote::Machine;
 
@@ -47,6 +48,7 @@ const MODELS: [ScenarioModel; 3] = [
 const CAMPAIGN: usize = 100;
 const SAMPLE: Duration = Duration::from_secs(30);
 const RUN_LIMIT: Duration = Duration::from_secs(240);
+const EXIT_ENVIRONMENT: i32 = 5;
 
 struct Catalog {
     machine: Machine,
@@ -57,8 +59,12 @@ struct Catalog {
 impl Catalog {
     /// An extracted catalog whose device is this machine over SSH.
     fn start() -> Option<Self> {
+        Self::start_with(&[])
+    }
+
+    fn start_with(sshd_lines: &[&str]) -> Option<Self> {
         let python = PythonEnvironment::find_or_skip()?;
-        let machine = Machine::start(&[])?;
+        let machine = Machine::start(sshd_lines)?;
         let home = machine.dir().join("home");
         fs::create_dir_all(home.join(".ssh")).unwrap();
         let known = machine.sshd.known_hosts_line(machine.proxy.port()).unwrap();
@@ -92,6 +98,25 @@ impl Catalog {
         command
     }
 
+    /// A second host, with a workspace of its own.
+    fn other_host(&self) -> Scenario {
+        let python = PythonEnvironment::find_or_skip().unwrap();
+        let other = self.scenario.with_workspace(self.machine.dir().join("scenario/other-host"));
+        self.configure(&other, &python);
+        other
+    }
+
+    fn lease(&self) -> Utf8PathBuf {
+        self.machine.root().join("jobs/.lease.json")
+    }
+
+    /// A compile that has the device for itself.
+    fn compiling(&self) -> Child {
+        let child = self.compile();
+        wait_for("the device to be taken", RUN_LIMIT, || self.lease().exists()).unwrap();
+        child
+    }
+
     fn compile(&self) -> Child {
         let log = fs::OpenOptions::new()
             .create(true)
@@ -112,13 +137,22 @@ impl Catalog {
     }
 
     fn artifacts(&self) -> BTreeMap<String, String> {
-        let dir = self.scenario.workspace.join("compiled");
-        let names = self.scenario.list("compiled");
+        self.artifacts_of(&self.scenario)
+    }
+
+    fn artifacts_of(&self, scenario: &Scenario) -> BTreeMap<String, String> {
+        let dir = scenario.workspace.join("compiled");
+        let names = scenario.list("compiled");
         names.into_iter().map(|name| (name.clone(), sha256_file(&dir.join(name)).unwrap())).collect()
     }
 
     fn log(&self) -> String {
         fs::read_to_string(self.machine.dir().join("rebuild.log")).unwrap_or_default()
+    }
+
+    /// The device's ends of connections.
+    fn served(&self) -> Vec<u32> {
+        e2e::processes_with(&[self.machine.root().join("models").as_str(), "serve"])
     }
 
     /// What is on the device of jobs, and which of their processes run.
@@ -171,9 +205,83 @@ fn a_catalog_goes_through_and_leaves_nothing() {
     for (name, digest) in catalog.artifacts() {
         assert_eq!(sha256_file(&local.workspace.join("compiled").join(&name)).unwrap(), digest, "{name}");
     }
+    // And so do its runs.
+    let [there, here] = [&catalog.scenario, &local].map(|scenario| {
+        run(&mut catalog.rebuild(scenario, &["validate", "--model", "ra1"])).unwrap().expect_code(0);
+        scenario.record("ra1_validation.json").unwrap()
+    });
+    assert_eq!(there["passed"], true, "{there}");
+    for same in ["artifact_sha256", "verdicts"] {
+        assert_eq!(there[same], here[same], "{same}");
+    }
+    catalog.assert_clean();
     // A rerun has nothing to do and does not even connect.
+    let connections = catalog.machine.proxy.accepted();
     let code = catalog.compile().wait().unwrap().code();
-    assert_eq!((code, catalog.machine.proxy.accepted()), (Some(0), 1));
+    assert_eq!((code, catalog.machine.proxy.accepted()), (Some(0), connections));
+}
+
+#[test]
+fn a_device_on_the_road_is_left_alone_unless_the_user_insists() {
+    let params = tempfile::tempdir().unwrap();
+    let place = format!("SetEnv PARAMS_ROOT={}", params.path().display());
+    let Some(catalog) = Catalog::start_with(&[&place]) else { return };
+    fs::create_dir(params.path().join("d")).unwrap();
+    let on_road = params.path().join("d/IsOnroad");
+    fs::write(&on_road, "1").unwrap();
+    for words in [&["compile"][..], &["compile", "--model", "rb2"]] {
+        let outcome = run(&mut catalog.rebuild(&catalog.scenario, words)).unwrap();
+        outcome.expect_code(3);
+        for word in ["on-road", "--while-driving"] {
+            assert!(outcome.stderr.contains(word), "{word}: {}", outcome.transcript());
+        }
+    }
+    assert!(!catalog.machine.root().join("jobs").exists(), "a refused host wrote to the device");
+    let doctor = run(&mut catalog.rebuild(&catalog.scenario, &["doctor"])).unwrap();
+    assert!(doctor.stdout.contains("--while-driving"), "{}", doctor.transcript());
+
+    let words = ["compile", "--model", "rb2", "--while-driving"];
+    run(&mut catalog.rebuild(&catalog.scenario, &words)).unwrap().expect_code(0);
+    fs::write(&on_road, "0").unwrap();
+    run(&mut catalog.rebuild(&catalog.scenario, &["compile"])).unwrap().expect_code(0);
+    assert_eq!(catalog.artifacts().len(), MODELS.len());
+    catalog.assert_clean();
+}
+
+#[test]
+fn two_hosts_exclude_each_other_and_a_stale_lock_is_taken_over() {
+    let Some(catalog) = Catalog::start() else { return };
+    let other = catalog.other_host();
+    let mut first = catalog.compiling();
+    let kept_out = run(&mut catalog.rebuild(&other, &["compile"])).unwrap();
+    kept_out.expect_code(EXIT_ENVIRONMENT);
+    let holder = format!("{}@", remote::user());
+    for word in [holder.as_str(), "(workspace,", "last seen"] {
+        assert!(kept_out.stderr.contains(word), "{word}: {}", kept_out.transcript());
+    }
+    assert!(other.list("compiled").is_empty());
+    assert_eq!(first.wait().unwrap().code(), Some(0), "{}", catalog.log());
+    let undisturbed = catalog.artifacts();
+
+    // A host that was killed keeps the device until its lock is stale.
+    catalog.forget();
+    let mut first = catalog.compiling();
+    send_signal(first.id(), Signal::SIGKILL).unwrap();
+    first.wait().unwrap();
+    let kept_out = run(&mut catalog.rebuild(&other, &["compile"])).unwrap();
+    kept_out.expect_code(EXIT_ENVIRONMENT);
+    assert!(kept_out.stderr.contains("(workspace,"), "{}", kept_out.transcript());
+    wait_for("the connection of the killed host to end", RUN_LIMIT, || catalog.served().is_empty()).unwrap();
+    let mut lease: serde_json::Value = serde_json::from_slice(&fs::read(catalog.lease()).unwrap()).unwrap();
+    lease["renewed"] = (lease["renewed"].as_u64().unwrap() - 181).into();
+    fs::write(catalog.lease(), lease.to_string()).unwrap();
+    run(&mut catalog.rebuild(&other, &["compile"])).unwrap().expect_code(0);
+    assert_eq!(catalog.artifacts_of(&other), undisturbed);
+
+    // What the killed host had begun is still its own, and it goes on.
+    assert_eq!(catalog.compile().wait().unwrap().code(), Some(0), "{}", catalog.log());
+    assert_eq!(catalog.artifacts(), undisturbed);
+    catalog.assert_clean();
 }
 
 #[test]
