@@ -90,7 +90,12 @@ fn verified(
     console: &Console,
 ) -> Result<VerifiedRelease> {
     let sources = load_source_maps(workspace, &[])?;
-    let options = GateOptions { version: arguments.manifest_version, part_limit, driver_monitoring: true };
+    let options = GateOptions {
+        version: arguments.manifest_version,
+        part_limit,
+        driver_monitoring: true,
+        proof: workspace.config()?.release,
+    };
     console.begin("verifying", None);
     let report = verify_workspace(workspace, sources, &options, console);
     console.end();

@@ -4,7 +4,7 @@ use std::fmt;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{Journal, Step};
-use model_catalog::{BehaviorVersion, ModelId, Sha256Digest, Target};
+use model_catalog::{BehaviorVersion, Camera, ModelId, Sha256Digest, Target};
 use rebuild_workspace::Workspace;
 use serde::Serialize;
 
@@ -183,6 +183,20 @@ pub enum Note {
         /// The entry that stays.
         of: ModelId,
     },
+    /// A model drove, but not with every camera.
+    CamerasUnseen {
+        /// The model, by source ID.
+        id: ModelId,
+        /// The camera resolutions with which it was not seen.
+        cameras: Vec<Camera>,
+    },
+    /// What the gate did not ask for.
+    Unasked {
+        /// What it is.
+        what: Vec<String>,
+        /// Why it was not asked for.
+        why: String,
+    },
 }
 
 impl fmt::Display for Note {
@@ -201,6 +215,11 @@ impl fmt::Display for Note {
             Self::Added { id } => write!(f, "{id} joins the manifest"),
             Self::Relisted { from, to } => write!(f, "{from} is listed as {to}"),
             Self::Dropped { id, of } => write!(f, "the entry {id} goes: {of} is the same model"),
+            Self::CamerasUnseen { id, cameras } => {
+                let cameras: Vec<String> = cameras.iter().map(ToString::to_string).collect();
+                write!(f, "{id} was not seen to drive with the camera {}", cameras.join(", "))
+            }
+            Self::Unasked { what, why } => write!(f, "not asked for ({why}): {}", what.join("; ")),
         }
     }
 }

@@ -7,13 +7,16 @@ mod support;
 
 use std::{collections::BTreeSet, fs};
 
+use device_validate::checklist::{ChecklistRecord, checklist};
 use durable_fs::{NoProgress, Sha256};
 use model_catalog::{SourceMap, Target};
 use model_manifest::{
     DRIVER_MONITORING_RECORD, GateOptions, GateProblem, GateReport, JOURNAL_NAME, verify_workspace,
+    verify_workspace_by,
 };
+use rebuild_workspace::ReleaseProof;
 use resources::{gate, options, ready};
-use support::{Bench, id, manifest, pkl};
+use support::{Bench, V23, id, manifest, pkl};
 
 #[test]
 fn a_complete_workspace_passes_the_gate() {
@@ -130,8 +133,12 @@ fn kinds() -> BTreeSet<&'static str> {
         | GateProblem::ValidationOfOther { .. }
         | GateProblem::ValidationFailed { .. }
         | GateProblem::Failed { .. } => {}
-        // These need real artifacts: see below, and the tests of `rebuild verify`.
+        // These need real artifacts or another gate: see below, and the tests of `rebuild verify`.
         GateProblem::Inspection { .. }
+        | GateProblem::NotSoaked { .. }
+        | GateProblem::NotDriven { .. }
+        | GateProblem::Checklist { .. }
+        | GateProblem::DriverMonitoringNotValidated { .. }
         | GateProblem::DriverMonitoringIncomplete { .. }
         | GateProblem::DriverMonitoringRecord { .. }
         | GateProblem::DriverMonitoringMixed { .. } => {}
@@ -268,4 +275,175 @@ fn the_monitoring_set_is_of_the_recorded_build() {
     record("qcom", "");
     bench.put(&format!("driver-monitoring/{}", names[2]), "of another build");
     assert!(of_build().contains("dm_warp_1928x1208_tinygrad.pkl has SHA-256"), "{}", of_build());
+}
+
+const PROOF: ReleaseProof = ReleaseProof { soak_minutes: 1.0, runtime: true, checklist: true };
+
+/// The gate for a release that has to show everything on a device; the kinds of problems, and the messages.
+fn proven(bench: &Bench, proof: ReleaseProof) -> (Vec<String>, String) {
+    let options = GateOptions { proof, ..options() };
+    let report = verify_workspace_by(
+        &bench.workspace,
+        bench.sources.clone(),
+        &options,
+        &|_, _| Vec::new(),
+        &NoProgress,
+    )
+    .unwrap();
+    let problems = report.problems.iter();
+    let kinds = problems.map(|problem| {
+        serde_json::to_value(problem).unwrap()["problem"].as_str().unwrap_or_default().to_owned()
+    });
+    (kinds.collect(), report.to_string())
+}
+
+fn soaked(bench: &Bench, id: &str, minutes: serde_json::Value) {
+    let path = format!("results/{id}_validation.json");
+    let mut record: serde_json::Value = serde_json::from_str(&bench.read(&path)).unwrap();
+    record["soak_minutes"] = minutes;
+    bench.put(&path, record.to_string());
+}
+
+fn drove(bench: &Bench, id: &str, runs: &[(&str, bool)]) {
+    let runs: serde_json::Map<String, serde_json::Value> = runs
+        .iter()
+        .map(|(camera, passed)| {
+            let run = serde_json::json!({
+                "id": id, "device": "comma", "passed": passed, "seconds": 60.0, "findings": [], "services": {},
+            });
+            ((*camera).to_owned(), run)
+        })
+        .collect();
+    let sha256 = bench.artifact_record(id).sha256;
+    let record = serde_json::json!({"id": id, "artifact_sha256": sha256, "runs": runs});
+    bench.put(&format!("results/{id}_runtime.json"), record.to_string());
+}
+
+#[test]
+fn a_release_for_devices_soaks_drives_and_is_looked_at() {
+    let mut bench = ready();
+    let format = |id: &str, format: &str| {
+        format!(r#""{id}": {{"ref": "{}", "input_format": "{format}"}}"#, "a".repeat(40))
+    };
+    let map = [format("a", "split"), format("deeprl3", "split"), format("sc2", "supercombo")].join(", ");
+    bench.sources = SourceMap::from_json(&format!("{{{map}}}")).unwrap();
+    let (kinds, text) = proven(&bench, PROOF);
+    assert_eq!(kinds.iter().filter(|kind| *kind == "not_soaked").count(), 3, "{text}");
+    assert!(text.contains("sc2, which stands for supercombo, was not seen to drive"), "{text}");
+    assert!(text.contains("checks are open; go on with `rebuild verify --checklist`"), "{text}");
+
+    // One after the other is put right.
+    for (id, minutes) in [("a", 1.0), ("deeprl3", 3.0), ("sc2", 0.9)] {
+        soaked(&bench, id, minutes.into());
+    }
+    let (kinds, text) = proven(&bench, PROOF);
+    assert_eq!(kinds.iter().filter(|kind| *kind == "not_soaked").count(), 1, "{text}");
+    assert!(text.contains("sc23 soaked for 54 s; a release asks for 60 s"), "{text}");
+    soaked(&bench, "sc2", 1.5.into());
+
+    for (runs, why) in [
+        (&[("unknown", true)][..], "the camera that it drove with is not known"),
+        (&[("1928x1208", false)], "did not drive with the camera 1928x1208"),
+        (&[("1928x1208", true), ("1344x760", false)], "did not drive with the camera 1344x760"),
+    ] {
+        drove(&bench, "sc2", runs);
+        let (kinds, text) = proven(&bench, PROOF);
+        assert!(kinds.contains(&"not_driven".to_owned()) && text.contains(why), "{why}: {text}");
+    }
+    let drives = "results/sc2_runtime.json";
+    let other = bench.read(drives).replace(&bench.artifact_record("sc2").sha256.to_string(), &"0".repeat(64));
+    bench.put(drives, other);
+    assert!(proven(&bench, PROOF).1.contains("another artifact of it drove"));
+    bench.put(drives, "{");
+    assert!(proven(&bench, PROOF).0.contains(&"not_driven".to_owned()));
+    drove(&bench, "sc2", &[("1928x1208", true)]);
+    assert!(proven(&bench, PROOF).1.contains("a, which stands for v11"));
+    // Any model of a kind stands for it.
+    drove(&bench, "deeprl3", &[("1928x1208", true), ("1344x760", true)]);
+    let (kinds, text) = proven(&bench, PROOF);
+    assert_eq!(kinds.iter().filter(|kind| *kind == "not_driven").count(), 0, "{text}");
+    assert!(text.contains("note: sc2 was not seen to drive with the camera 1344x760"), "{text}");
+
+    let answers = |answer: &str| {
+        let (mut record, _) = ChecklistRecord::load(&bench.workspace, V23).unwrap();
+        for item in checklist() {
+            let given = if item.key == checklist()[0].key { answer } else { "pass" };
+            record
+                .answers
+                .insert(item.key, serde_json::from_value(serde_json::json!({"answer": given})).unwrap());
+        }
+        record.save(&bench.workspace).unwrap();
+    };
+    answers("fail");
+    assert!(proven(&bench, PROOF).1.contains(&format!("{} failed", checklist()[0].key)));
+    answers("pass");
+    let (kinds, text) = proven(&bench, PROOF);
+    assert_eq!(kinds, Vec::<String>::new(), "{text}");
+    // What was not asked for is said.
+    assert!(text.contains("not asked for") && text.contains("driver-monitoring"), "{text}");
+    assert!(!text.contains("a soak of every artifact"), "{text}");
+
+    // Answers are about one manifest.
+    let path = "manifests/model_names_v23.json";
+    bench.put(path, bench.read(path) + "\n");
+    assert!(proven(&bench, PROOF).1.contains("its answers are about another manifest"));
+}
+
+#[test]
+fn what_a_release_is_not_asked_for_is_said() {
+    let bench = ready();
+    let (kinds, text) = proven(&bench, ReleaseProof::NONE);
+    assert_eq!(kinds, Vec::<String>::new(), "{text}");
+    for what in ["a soak of every artifact", "validation", "device's runtime", "the checks of a person"] {
+        assert!(text.contains(what), "{what}: {text}");
+    }
+}
+
+#[test]
+fn the_monitoring_set_that_is_there_must_have_run() {
+    let bench = ready();
+    let names = [
+        "dmonitoring_model_tinygrad.pkl",
+        "dmonitoring_model_metadata.pkl",
+        "dm_warp_1928x1208_tinygrad.pkl",
+        "dm_warp_1344x760_tinygrad.pkl",
+    ];
+    let put = |name: &str, text: &str| bench.put(&format!("driver-monitoring/{name}"), text);
+    names.iter().for_each(|name| put(name, name));
+    let record = |passed: bool, soak: f64| {
+        let files: serde_json::Map<String, serde_json::Value> = names
+            .iter()
+            .map(|name| ((*name).to_owned(), Sha256::digest(name.as_bytes()).to_string().into()))
+            .collect();
+        let text = serde_json::json!({
+            "id": "dmonitoring", "files": files, "parsed_inputs": [], "output_sizes": {}, "output_shapes": {},
+            "missing": [], "non_finite": [], "passed": passed, "soak_minutes": soak,
+        });
+        bench.put("results/dmonitoring_dm-validation.json", text.to_string());
+    };
+    let why = |soak_minutes: f64| {
+        let proof = ReleaseProof { soak_minutes, ..ReleaseProof::NONE };
+        let options = GateOptions { driver_monitoring: true, proof, ..options() };
+        let report =
+            verify_workspace(&bench.workspace, bench.sources.clone(), &options, &NoProgress).unwrap();
+        let found = report.problems.into_iter().find_map(|problem| match problem {
+            GateProblem::DriverMonitoringNotValidated { .. } => Some(problem.to_string()),
+            _ => None,
+        });
+        found.unwrap_or_default()
+    };
+    assert!(why(0.0).contains("there is no record of one; run `rebuild validate --dm`"), "{}", why(0.0));
+    record(false, 0.0);
+    assert!(why(0.0).contains("it did not pass"), "{}", why(0.0));
+    record(true, 0.0);
+    assert_eq!(why(0.0), "");
+    assert!(
+        why(2.0).contains("soaked for 0 s; 120 s are asked for; run `rebuild validate --dm --soak 2`"),
+        "{}",
+        why(2.0)
+    );
+    record(true, 2.0);
+    assert_eq!(why(2.0), "");
+    put(names[3], "of another build");
+    assert!(why(2.0).contains("is of another dm_warp_1344x760_tinygrad.pkl"), "{}", why(2.0));
 }

@@ -12,6 +12,9 @@ use crate::WorkspaceError;
 /// The largest part limit, in MiB: what a repository host takes as one file. It may be lowered, not raised.
 pub const MAX_PART_LIMIT_MIB: u64 = 100;
 
+/// The longest soak that a release may ask for, in minutes: a day.
+pub const MAX_SOAK_MINUTES: f64 = 24.0 * 60.0;
+
 /// What a device allows an artifact to take; what is absent is as the artifact's target has it, `inf` is no bound.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -59,6 +62,31 @@ impl BudgetConfig {
     }
 }
 
+/// What a release for devices must have shown on one, besides a validation of every artifact.
+#[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct ReleaseProof {
+    /// Minutes for which each validation must have gone on; 0 asks for no soak.
+    pub soak_minutes: f64,
+    /// Whether one model each of the kinds there are must have driven on the device's own runtime.
+    pub runtime: bool,
+    /// Whether every check of a person must have been answered with a pass.
+    pub checklist: bool,
+}
+
+impl Default for ReleaseProof {
+    /// A minute each is an hour and a quarter for a catalog, and shows a leak of a buffer a step. The checks of a person look at
+    /// the release where devices see it, which is after it was published.
+    fn default() -> Self {
+        Self { soak_minutes: 1.0, runtime: true, checklist: false }
+    }
+}
+
+impl ReleaseProof {
+    /// Nothing beyond the validations.
+    pub const NONE: Self = Self { soak_minutes: 0.0, runtime: false, checklist: false };
+}
+
 /// The configuration of a workspace; every key is optional.
 #[derive(Debug, Clone, PartialEq, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -103,6 +131,8 @@ pub struct Config {
     pub budgets: BTreeMap<String, BudgetConfig>,
     /// How the device's own runtime is verified.
     pub runtime: RuntimeConfig,
+    /// What a release must have shown on a device.
+    pub release: ReleaseProof,
 }
 
 /// Where the runtime's parts are on a device and how its programs are started; every key is optional.
@@ -145,7 +175,7 @@ pub struct TrustedDevice {
 }
 
 /// The keys in the order of the documentation; kept beside the struct so that a suggestion can be made.
-const KEYS: [&str; 20] = [
+const KEYS: [&str; 21] = [
     "device",
     "allow_devices",
     "devices",
@@ -166,6 +196,7 @@ const KEYS: [&str; 20] = [
     "runtime",
     "reference_python",
     "budgets",
+    "release",
 ];
 
 impl Config {
@@ -189,6 +220,12 @@ impl Config {
             if let Some((name, value)) = budget.nonsense() {
                 return Err(refused(format!("{name} of budgets.{device:?} is {value}; it must be above 0")));
             }
+        }
+        let soak = config.release.soak_minutes;
+        if !(0.0..=MAX_SOAK_MINUTES).contains(&soak) {
+            return Err(refused(format!(
+                "soak_minutes of [release] is {soak}; it may be 0 to {MAX_SOAK_MINUTES}"
+            )));
         }
         match config.part_limit_mib {
             Some(limit) if !(1..=MAX_PART_LIMIT_MIB).contains(&limit) => {
@@ -232,6 +269,21 @@ mod tests {
             ["step_p50_ms = 0", "peak_mib = -1", "growth_mib = nan", "step_p50 = 3", "load_seconds = \"x\""]
         {
             parse(&format!("[budgets.local]\n{wrong}")).unwrap_err();
+        }
+    }
+
+    #[test]
+    fn a_release_asks_for_a_soak_and_the_runtime_unless_told_otherwise() {
+        assert_eq!(
+            parse("").unwrap().release,
+            ReleaseProof { soak_minutes: 1.0, runtime: true, checklist: false }
+        );
+        let config = parse("[release]\nsoak_minutes = 0\nchecklist = true").unwrap();
+        assert_eq!(config.release, ReleaseProof { soak_minutes: 0.0, runtime: true, checklist: true });
+        for wrong in
+            ["soak_minutes = -1", "soak_minutes = nan", "soak_minutes = inf", "soak = 1", "runtime = 3"]
+        {
+            parse(&format!("[release]\n{wrong}")).unwrap_err();
         }
     }
 

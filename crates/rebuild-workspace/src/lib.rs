@@ -21,7 +21,10 @@ mod stamp;
 mod status;
 mod trusted_device;
 
-pub use config::{BudgetConfig, Config, MAX_PART_LIMIT_MIB, RuntimeConfig, RuntimeProgram, TrustedDevice};
+pub use config::{
+    BudgetConfig, Config, MAX_PART_LIMIT_MIB, MAX_SOAK_MINUTES, ReleaseProof, RuntimeConfig, RuntimeProgram,
+    TrustedDevice,
+};
 pub use currency::{ArtifactState, BuildReason, SourceState, artifact_state, source_state};
 pub use error::WorkspaceError;
 pub use fingerprint::{Difference, Fingerprint};

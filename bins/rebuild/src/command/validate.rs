@@ -9,7 +9,7 @@ use device_validate::{
     DmValidated, Severity, ValidateError, ValidateOptions, Validated, Verdict, validate_dm, validate_model,
 };
 use model_catalog::{BehaviorVersion, ModelId, Target};
-use rebuild_workspace::{ArtifactRecord, BudgetConfig, version_of};
+use rebuild_workspace::{ArtifactRecord, BudgetConfig, MAX_SOAK_MINUTES, version_of};
 use remote_compile::{
     device::Device,
     supervise::{JobFailure, Watch},
@@ -90,9 +90,12 @@ fn bound(text: &str) -> Result<f64, String> {
 }
 
 fn minutes(text: &str) -> Result<f64, String> {
-    const DAY: f64 = 24.0 * 60.0;
     let value: f64 = text.parse().map_err(|_| "a number of minutes is needed".to_owned())?;
-    if (0.0..=DAY).contains(&value) { Ok(value) } else { Err(format!("0 to {DAY} minutes are possible")) }
+    if (0.0..=MAX_SOAK_MINUTES).contains(&value) {
+        Ok(value)
+    } else {
+        Err(format!("0 to {MAX_SOAK_MINUTES} minutes are possible"))
+    }
 }
 
 pub fn run(args: &ValidateArgs, cli: &Cli, console: &Console) -> Result<(), Failure> {

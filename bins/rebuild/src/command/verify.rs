@@ -65,7 +65,7 @@ pub fn gate(
     let sources = session.source_map(catalog)?;
     let part_limit = part_limit(session)?;
     session.console.begin("verifying", None);
-    let options = GateOptions { version, part_limit, driver_monitoring };
+    let options = GateOptions { version, part_limit, driver_monitoring, proof: session.config.release };
     let report = verify_workspace(&session.workspace, sources, &options, session.console);
     session.console.end();
     report.map_err(|error| of_manifest_work("the workspace cannot be verified", &error))

@@ -29,7 +29,8 @@ impl Role {
     pub const ALL: [Self; 5] =
         [Self::Version(8), Self::Version(11), Self::Version(12), Self::Version(15), Self::Supercombo];
 
-    fn fits(self, candidate: &Candidate) -> bool {
+    /// Whether a candidate can stand for the others of this role.
+    pub fn fits(self, candidate: &Candidate) -> bool {
         let is_supercombo = candidate.input_format == InputFormat::Supercombo;
         !candidate.uses_external_gpu
             && match self {

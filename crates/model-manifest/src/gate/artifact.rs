@@ -72,6 +72,8 @@ impl Gate<'_> {
             report.problems.push(GateProblem::ValidationOfOther { id: id.clone(), source_id, validated });
         } else if let Some(why) = failed_validation(&record) {
             report.problems.push(GateProblem::ValidationFailed { id: id.clone(), why });
+        } else {
+            self.soak(id, &record, report);
         }
     }
 

@@ -1,7 +1,10 @@
 //! The driver-monitoring set: four files of one build. It is checked here and goes into the device tree, not into the
 //! resource repository.
 
-use std::{collections::BTreeSet, fs};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+};
 
 use artifact_pickle::{Expectations, FileKind, InspectOptions, Verdict};
 use camino::{Utf8Path, Utf8PathBuf};
@@ -46,7 +49,12 @@ impl Gate<'_> {
             report.problems.push(GateProblem::DriverMonitoringIncomplete { missing });
         }
         let present: Vec<_> = FILES.into_iter().filter(is_there).collect();
-        self.check_dm_build(&dir, &present, report)?;
+        let mut digests = BTreeMap::new();
+        for (name, _) in &present {
+            digests.insert((*name).to_owned(), hash_file(&dir.join(name), self.progress)?.0);
+        }
+        self.check_dm_build(&dir, &digests, report);
+        self.dm_validation(&digests, report);
         self.inspect_dm(&dir, &present, report);
         Ok(())
     }
@@ -55,18 +63,18 @@ impl Gate<'_> {
     fn check_dm_build(
         &self,
         dir: &Utf8Path,
-        present: &[(&str, FileKind)],
+        present: &BTreeMap<String, Sha256Digest>,
         report: &mut GateReport,
-    ) -> Result<(), ManifestWorkError> {
+    ) {
         if present.is_empty() {
-            return Ok(());
+            return;
         }
         let record = match read_record(&dir.join(DRIVER_MONITORING_RECORD)) {
             Ok(record) => record,
             Err(why) => {
                 let path = relative(DRIVER_MONITORING_RECORD);
                 report.problems.push(GateProblem::DriverMonitoringRecord { path, why });
-                return Ok(());
+                return;
             }
         };
         if record.target != self.snapshot.target {
@@ -77,17 +85,15 @@ impl Gate<'_> {
             let path = relative(DRIVER_MONITORING_RECORD);
             report.problems.push(GateProblem::DriverMonitoringRecord { path, why });
         }
-        for (name, _) in present {
-            let (actual, _) = hash_file(&dir.join(name), self.progress)?;
+        for (name, actual) in present {
             let recorded = record.files.iter().find(|built| built.file == *name).map(|built| built.sha256);
             let why = match recorded {
-                Some(recorded) if recorded == actual => continue,
+                Some(recorded) if recorded == *actual => continue,
                 Some(recorded) => format!("{name} has SHA-256 {actual}; the build made {recorded}"),
                 None => format!("{name} is not in the build record"),
             };
             report.problems.push(GateProblem::DriverMonitoringMixed { why });
         }
-        Ok(())
     }
 
     fn inspect_dm(&self, dir: &Utf8Path, present: &[(&str, FileKind)], report: &mut GateReport) {

@@ -3,6 +3,7 @@
 //! Only a workspace without problems gives a [`VerifiedRelease`], and only that can be published.
 
 mod artifact;
+mod device;
 mod driver_monitoring;
 mod folder;
 mod problem;
@@ -14,7 +15,7 @@ use artifact_pickle::Expectations;
 use camino::Utf8Path;
 use durable_fs::Progress;
 use model_catalog::{Manifest, ManifestVersion, ModelId, Sha256Digest, SourceMap, Target};
-use rebuild_workspace::{ArtifactRecord, Workspace};
+use rebuild_workspace::{ArtifactRecord, ReleaseProof, Workspace};
 use serde::Serialize;
 
 pub use driver_monitoring::DRIVER_MONITORING_RECORD;
@@ -31,6 +32,8 @@ pub struct GateOptions {
     pub part_limit: PartLimit,
     /// Whether the driver-monitoring set must be there.
     pub driver_monitoring: bool,
+    /// What a release for devices must have shown there.
+    pub proof: ReleaseProof,
 }
 
 /// One artifact as it is published.
@@ -168,6 +171,9 @@ pub fn verify_workspace_by(
     if options.driver_monitoring {
         gate.check_driver_monitoring(&mut report)?;
     }
+    gate.runtime(&mut report);
+    gate.checklist(&mut report);
+    gate.note_unasked(&mut report);
     Ok(report)
 }
 

@@ -142,6 +142,40 @@ pub enum GateProblem {
         /// What failed.
         why: String,
     },
+    /// The artifact ran and passed, but not for as long as a release asks.
+    #[error(
+        "{id} soaked for {soaked_seconds} s; a release asks for {wanted_seconds} s (soak_minutes of [release] in rebuild.toml); run `rebuild validate --soak` for {source_id}"
+    )]
+    NotSoaked {
+        /// The model, by release ID.
+        id: ModelId,
+        /// The model, by source ID.
+        source_id: ModelId,
+        /// How long it went on.
+        soaked_seconds: u64,
+        /// How long it must.
+        wanted_seconds: u64,
+    },
+    /// A model that stands for others was not seen to drive on the device's runtime.
+    #[error(
+        "{source_id}, which stands for {role}, was not seen to drive on the device's runtime: {why}; run `rebuild verify --runtime --model {source_id}`"
+    )]
+    NotDriven {
+        /// The model, by source ID.
+        source_id: ModelId,
+        /// What it stands for.
+        role: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// A person has not seen that everything works.
+    #[error("{path}: {why}; go on with `rebuild verify --checklist`")]
+    Checklist {
+        /// The record of the answers.
+        path: Utf8PathBuf,
+        /// What is wrong.
+        why: String,
+    },
     /// A stage failed after the artifact was made.
     #[error("{id} has a failure record: {error}; run the stage again")]
     Failed {
@@ -163,6 +197,15 @@ pub enum GateProblem {
         path: Utf8PathBuf,
         /// What is wrong.
         why: String,
+    },
+    /// The driver-monitoring set did not run, or did not pass.
+    #[error("the driver-monitoring set has no validation: {why}; run `rebuild validate --dm{soak}`")]
+    DriverMonitoringNotValidated {
+        /// What is wrong.
+        why: String,
+        /// The option that asks for a soak, where one is asked for.
+        #[serde(skip)]
+        soak: String,
     },
     /// The driver-monitoring files are of different builds.
     #[error("the driver-monitoring files are of different builds: {why}; make them with `models --dm`")]

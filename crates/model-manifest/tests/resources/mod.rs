@@ -10,6 +10,7 @@ use model_manifest::{
     GateOptions, GateReport, PublishError, PublishRequest, Published, Remote, Signer, VerifiedRelease,
     publish, verify_workspace_by,
 };
+use rebuild_workspace::ReleaseProof;
 use verified_download::{HttpClient, HttpOptions};
 
 use crate::{
@@ -20,7 +21,12 @@ use crate::{
 pub const IDS: [&str; 3] = ["a", "deeprl3", "sc2"];
 
 pub fn options() -> GateOptions {
-    GateOptions { version: V23, part_limit: PartLimit::from_bytes(200).unwrap(), driver_monitoring: false }
+    GateOptions {
+        version: V23,
+        part_limit: PartLimit::from_bytes(200).unwrap(),
+        driver_monitoring: false,
+        proof: ReleaseProof::NONE,
+    }
 }
 
 pub fn gate(bench: &Bench) -> GateReport {
