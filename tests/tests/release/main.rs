@@ -1,6 +1,7 @@
 //! A release from end to end: a workspace that passes the gate, its publication to two repositories, and devices that fetch.
 
 mod fetch;
+mod people;
 mod publish;
 mod verify;
 

@@ -41,6 +41,12 @@ pub fn run(
     console: &Console,
 ) -> Result<(), Failure> {
     let session = Session::for_run(cli, console, "rebuild verify --checklist", args.list)?;
+    let manifest = session.workspace.manifest_file(version);
+    if !manifest.exists() {
+        return Err(Failure::new(Exit::Usage, format!("there is nothing of {version} to check"))
+            .why(format!("{manifest} does not exist"))
+            .advice("write it with `rebuild namespace`, or name another one with --manifest-version"));
+    }
     let refused = of_workspace("the checklist cannot be used");
     let (mut record, stale) = ChecklistRecord::load(&session.workspace, version).map_err(&refused)?;
     if stale {
