@@ -7,6 +7,7 @@ use std::{
     collections::BTreeMap,
     fs,
     process::{Child, Command, Stdio},
+    sync::OnceLock,
     time::Duration,
 };
 
@@ -17,13 +18,50 @@ use e2e::{
     repository_root, run, send_signal, wait_for,
 };
 
-const MODELS: [ScenarioModel; 1] = [ScenarioModel::split(
-    "tr1422",
-    &[
+/// One of each kind that stands for others; most tests take the first.
+const MODELS: [ScenarioModel; 5] = [
+    split("tr1422", "v11"),
+    split("old8", "v8"),
+    split("mid12", "v12"),
+    split("new15", "v15"),
+    ScenarioModel {
+        version: "v7",
+        ..ScenarioModel::split(
+            "sc7",
+            &[("driving_supercombo.onnx", OnnxRequest::small(OnnxKind::Supercombo, 63))],
+        )
+    },
+];
+
+const fn split(id: &'static str, version: &'static str) -> ScenarioModel {
+    const FILES: [(&str, OnnxRequest); 2] = [
         ("driving_vision.onnx", OnnxRequest::small(OnnxKind::Vision, 61)),
         ("driving_policy.onnx", OnnxRequest::small(OnnxKind::Policy, 62)),
-    ],
-)];
+    ];
+    ScenarioModel { version, ..ScenarioModel::split(id, &FILES) }
+}
+
+/// The models, compiled once.
+struct Compiled {
+    scenario: Scenario,
+    _dir: tempfile::TempDir,
+}
+
+fn compiled(python: &PythonEnvironment) -> &'static Compiled {
+    static SHARED: OnceLock<Compiled> = OnceLock::new();
+    SHARED.get_or_init(|| compile(python).unwrap_or_else(|error| panic!("{error:#}")))
+}
+
+fn compile(python: &PythonEnvironment) -> Result<Compiled> {
+    let dir = tempfile::tempdir()?;
+    let root = Utf8Path::from_path(dir.path()).context("a UTF-8 path")?;
+    let scenario = Scenario::create(root, python, &MODELS)?;
+    scenario.init(python, None)?.expect_code(0);
+    run(&mut scenario.rebuild(&["extract"]))?.expect_code(0);
+    run(&mut scenario.rebuild(&["compile"]))?.expect_code(0);
+    Ok(Compiled { scenario, _dir: dir })
+}
+
 const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Device {
@@ -37,10 +75,9 @@ impl Device {
     fn make(python: &PythonEnvironment) -> Result<Self> {
         let dir = tempfile::tempdir()?;
         let root = Utf8Path::from_path(dir.path()).context("a UTF-8 path")?.to_owned();
-        let scenario = Scenario::create(&root.join("host"), python, &MODELS)?;
-        scenario.init(python, None)?.expect_code(0);
-        run(&mut scenario.rebuild(&["extract"]))?.expect_code(0);
-        run(&mut scenario.rebuild(&["compile"]))?.expect_code(0);
+        let made = &compiled(python).scenario;
+        run(Command::new("cp").args(["-a", made.workspace.as_str(), root.as_str()]))?.expect_code(0);
+        let scenario = made.with_workspace(root.join("workspace"));
         let device = Self { scenario, root: root.join("device"), before: BTreeMap::new(), _dir: dir };
         device.furnish(python)?;
         let before = device.params()?;
@@ -60,16 +97,18 @@ impl Device {
             ("DrivingModel", "mine3"),
             ("ModelVersion", "v9"),
             ("DrivingModelName", "Mine"),
-            ("AvailableModels", "tr1422"),
-            ("ModelVersions", "v11"),
+            ("AvailableModels", &MODELS.map(|model| model.id).join(",")),
+            ("ModelVersions", &MODELS.map(|model| model.version).join(",")),
         ] {
             fs::write(self.root.join("params/d").join(name), value)?;
         }
-        let artifact = "tr1422_driving_tinygrad.pkl";
-        fs::copy(
-            self.scenario.workspace.join("compiled").join(artifact),
-            self.root.join("models").join(artifact),
-        )?;
+        for model in MODELS {
+            let artifact = format!("{}_driving_tinygrad.pkl", model.id);
+            fs::copy(
+                self.scenario.workspace.join("compiled").join(&artifact),
+                self.root.join("models").join(&artifact),
+            )?;
+        }
         let config = self.scenario.workspace.join("rebuild.toml");
         let text = format!(
             "{}\n[runtime]\nroot = \"{root}/tree\"\nstore = \"{root}/models\"\nparams = \"{root}/params/d\"\n\
@@ -95,13 +134,13 @@ impl Device {
         fs::write(self.root.join("tree/behaviour"), behaviour)?;
         let _ = fs::remove_dir_all(self.root.join("tree/bus"));
         let _ = fs::remove_file(self.root.join("tree/seen"));
-        let mut words = vec!["verify", "--runtime", "--model", "tr1422", "--startup-seconds", "20"];
+        let mut words = vec!["verify", "--runtime", "--startup-seconds", "20"];
         words.extend(more);
         Ok(self.scenario.rebuild(&words))
     }
 
     fn verify(&self, behaviour: &str) -> Result<Outcome> {
-        let outcome = run(&mut self.command(behaviour, &["--seconds", "3", "--json"])?)?;
+        let outcome = run(&mut self.command(behaviour, &["--model", "tr1422", "--seconds", "3", "--json"])?)?;
         self.is_as_before(&outcome.transcript())?;
         Ok(outcome)
     }
@@ -122,7 +161,7 @@ impl Device {
 
     /// A verification whose model has just begun to drive.
     fn driving(&self) -> Result<Child> {
-        let mut command = self.command("good", &["--seconds", "600"])?;
+        let mut command = self.command("good", &["--model", "tr1422", "--seconds", "600"])?;
         command.stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn()?;
         wait_for("the model to drive", PATIENCE, || self.root.join("tree/bus/modelV2").exists())?;
@@ -173,13 +212,13 @@ fn a_model_drives_or_is_said_not_to_and_the_selection_is_put_back() -> Result<()
         let found = checks(&outcome);
         assert!(found.iter().any(|found| found == check), "{behaviour}: {found:?}\n{}", outcome.transcript());
     }
-    let both = run(&mut device.command("good", &["--seconds", "3", "--both-cameras"])?)?;
+    let both = run(&mut device.command("good", &["--model", "tr1422", "--seconds", "3", "--both-cameras"])?)?;
     both.expect_code(1);
     assert!(both.stdout.contains("not yet seen on 1928x1208"), "{}", both.transcript());
 
     // Refusals touch nothing.
     fs::write(device.root.join("params/d/IsOnroad"), "1")?;
-    let on_road = run(&mut device.command("good", &[])?)?;
+    let on_road = run(&mut device.command("good", &["--model", "tr1422"])?)?;
     on_road.expect_code(3);
     assert!(on_road.stderr.contains("on the road"), "{}", on_road.transcript());
     fs::remove_file(device.root.join("params/d/IsOnroad"))?;
@@ -190,11 +229,32 @@ fn a_model_drives_or_is_said_not_to_and_the_selection_is_put_back() -> Result<()
     other.expect_code(1);
     assert!(other.stderr.contains("not installed as it was compiled"), "{}", other.transcript());
     fs::write(&installed, bytes)?;
-    fs::write(device.root.join("params/d/ModelVersions"), "v12")?;
-    let wrong = run(&mut device.command("good", &[])?)?;
+    fs::write(device.root.join("params/d/ModelVersions"), "v12,v8,v12,v15,v7")?;
+    let wrong = run(&mut device.command("good", &["--model", "tr1422"])?)?;
     wrong.expect_code(1);
     assert!(wrong.stderr.contains("would run its built-in model"), "{}", wrong.transcript());
     assert!(!device.root.join("tree/seen").exists(), "nothing was started");
+    Ok(())
+}
+
+#[test]
+fn one_model_of_each_kind_drives_in_turn() -> Result<()> {
+    let Some(python) = PythonEnvironment::find_or_skip() else { return Ok(()) };
+    let device = Device::make(&python)?;
+    let outcome = run(&mut device.command("good", &["--seconds", "2", "--json"])?)?;
+    outcome.expect_code(0);
+    let lines = outcome.json_lines()?;
+    let passed: Vec<_> = lines.iter().map(|line| (line["id"].as_str(), line["passed"].as_bool())).collect();
+    // In the order of what they stand for.
+    let order = ["old8", "tr1422", "mid12", "new15", "sc7"];
+    assert_eq!(passed, order.map(|id| (Some(id), Some(true))), "{}", outcome.transcript());
+    let seen = fs::read_to_string(device.root.join("tree/seen"))?;
+    assert_eq!(seen.lines().collect::<Vec<_>>(), order);
+    device.is_as_before(&outcome.transcript())?;
+    for id in order {
+        let record = device.scenario.record(&format!("{id}_runtime.json"))?;
+        assert_eq!(record["runs"]["1344x760"]["restored"], "mine3", "{record}");
+    }
     Ok(())
 }
 

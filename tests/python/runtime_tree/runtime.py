@@ -15,6 +15,8 @@ params = pathlib.Path(sys.argv[1])
 behaviour = pathlib.Path("behaviour").read_text().strip()
 bus = pathlib.Path("bus")
 bus.mkdir(exist_ok=True)
+for service in bus.iterdir():
+    service.unlink()
 with open("seen", "a") as seen:
     seen.write((params / "Model").read_text() + "\n")
 

@@ -21,7 +21,16 @@ class SubMaster:
     def __init__(self, services):
         self.services = services
         self.updated = dict.fromkeys(services, False)
-        self.messages, self.counts = {}, {}
+        self.messages = {}
+        # What was published before is not received, as on a device: it may be of a program that has ended.
+        self.counts = {service: count for service in services if (count := self._published(service)) is not None}
+
+    @staticmethod
+    def _published(service):
+        try:
+            return json.loads((BUS / service).read_text())["count"]
+        except (FileNotFoundError, json.JSONDecodeError):
+            return None
 
     def __getitem__(self, service):
         return self.messages[service]
