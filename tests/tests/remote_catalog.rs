@@ -249,6 +249,56 @@ fn a_device_on_the_road_is_left_alone_unless_the_user_insists() {
 }
 
 #[test]
+fn a_car_that_starts_in_the_middle_ends_the_run_and_keeps_what_is_there() {
+    let params = tempfile::tempdir().unwrap();
+    let place = format!("SetEnv PARAMS_ROOT={}", params.path().display());
+    let Some(catalog) = Catalog::start_with(&[&place]) else { return };
+    fs::create_dir(params.path().join("d")).unwrap();
+    let mut compile = catalog.compiling();
+    wait_for("a job to run", RUN_LIMIT, || !catalog.machine.processes().is_empty()).unwrap();
+    fs::write(params.path().join("d/IsOnroad"), "1").unwrap();
+    assert_eq!(compile.wait().unwrap().code(), Some(3), "{}", catalog.log());
+    assert!(catalog.log().contains("on-road"), "{}", catalog.log());
+    // What was begun came home; what was not begun did not begin.
+    assert_eq!(catalog.artifacts().len(), 1, "{}", catalog.log());
+    fs::write(params.path().join("d/IsOnroad"), "0").unwrap();
+    assert_eq!(catalog.compile().wait().unwrap().code(), Some(0), "{}", catalog.log());
+    assert_eq!(catalog.artifacts().len(), MODELS.len());
+    catalog.assert_clean();
+}
+
+#[test]
+fn what_a_killed_host_left_is_removed_by_a_run_that_has_nothing_to_build() {
+    let Some(catalog) = Catalog::start() else { return };
+    let jobs = catalog.scenario.workspace.join(".device-jobs.json");
+    assert_eq!(catalog.compile().wait().unwrap().code(), Some(0), "{}", catalog.log());
+    assert!(!jobs.exists(), "a catalog that went through leaves nothing to remember");
+    // As if the host had been killed between the record of the artifact and the removal of the job.
+    let owner = catalog.machine.jobs_dir();
+    let job = format!("compile.rc3.{}", "0123456789abcdef");
+    fs::create_dir_all(owner.join(&job).join("input")).unwrap();
+    fs::write(owner.join(&job).join("input/driving_vision.onnx"), "sources").unwrap();
+    fs::write(&jobs, serde_json::json!({ catalog.machine.name(): [job] }).to_string()).unwrap();
+    let outcome = run(&mut catalog.rebuild(&catalog.scenario, &["compile"])).unwrap();
+    outcome.expect_code(0);
+    assert!(outcome.stderr.contains("removed from the device"), "{}", outcome.transcript());
+    assert!(outcome.stderr.contains("0 built, 3 current"), "{}", outcome.transcript());
+    assert!(!jobs.exists());
+    catalog.assert_clean();
+
+    // Where the device cannot be asked the run says so, and what is current stays current.
+    fs::write(&jobs, serde_json::json!({ catalog.machine.name(): [job] }).to_string()).unwrap();
+    let holder = catalog.other_host();
+    let mut other = catalog.rebuild(&holder, &["compile"]).stdout(Stdio::null()).spawn().unwrap();
+    wait_for("the device to be taken", RUN_LIMIT, || catalog.lease().exists()).unwrap();
+    let outcome = run(&mut catalog.rebuild(&catalog.scenario, &["compile"])).unwrap();
+    outcome.expect_code(0);
+    assert!(outcome.stderr.contains("may have left jobs"), "{}", outcome.transcript());
+    assert!(jobs.exists());
+    assert!(other.wait().unwrap().success());
+}
+
+#[test]
 fn two_hosts_exclude_each_other_and_a_stale_lock_is_taken_over() {
     let Some(catalog) = Catalog::start() else { return };
     let other = catalog.other_host();

@@ -258,7 +258,7 @@ fn the_host_key_decides_before_the_login() {
     let Some(machine) = Machine::start(&[]) else { return };
     let facts = |policy: &Policy, known: bool| {
         let mut options = machine.options();
-        options.patience = Duration::ZERO;
+        options.first_patience = Duration::ZERO;
         if !known {
             options.known_hosts.clear();
         }
@@ -324,7 +324,7 @@ fn encrypted_keys_ask_and_the_agent_is_asked_first() {
     fs::write(&authorized, both).unwrap();
     let connect = |passphrase: Option<&'static str>, agent: Option<&Utf8Path>| {
         let mut options = machine.options();
-        options.patience = Duration::ZERO;
+        options.first_patience = Duration::ZERO;
         options.passphrases = passphrase.map(|text| -> remote_compile::ssh::Passphrases {
             std::sync::Arc::new(move |_: &Utf8Path| Some(text.to_owned()))
         });
@@ -333,6 +333,19 @@ fn encrypted_keys_ask_and_the_agent_is_asked_first() {
         SshDevice::new(address, options).unwrap().facts().map(drop).map_err(|error| error.to_string())
     };
     connect(Some("open sesame"), None).unwrap();
+    // A connection that is made again asks nobody.
+    let asked = std::sync::Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let mut options = machine.options();
+    let counted = std::sync::Arc::clone(&asked);
+    options.passphrases = Some(std::sync::Arc::new(move |_: &Utf8Path| {
+        counted.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+        Some("open sesame".to_owned())
+    }));
+    let device = SshDevice::new(machine.address_with_key(&key), options).unwrap();
+    device.facts().unwrap();
+    machine.proxy.cut();
+    device.facts().unwrap();
+    assert_eq!((asked.load(std::sync::atomic::Ordering::SeqCst), machine.proxy.accepted()), (1, 3));
     assert!(connect(Some("wrong"), None).unwrap_err().contains("passphrase is wrong"));
     assert!(connect(None, None).unwrap_err().contains("ssh-add"));
 
@@ -402,16 +415,22 @@ fn bootstrap_installs_a_static_binary_of_the_right_version() {
     let Some(machine) = Machine::start(&[]) else { return };
     let models = machine.root().join("models");
     // As small as a `models` can be that is a static executable for this machine and says a version.
-    let build = |version: &str| {
+    let build = |version: &str, says: &str| {
         let source = machine.dir().join("models.rs");
-        fs::write(&source, format!("fn main() {{ println!(\"models {version}\"); }}")).unwrap();
-        let binary = machine.dir().join(format!("models-{version}"));
+        let mark = remote_compile::ssh::VERSION_MARK;
+        let text = format!(
+            "#[used] static V: &str = \"{mark}{version}\\n\"; fn main() {{ println!(\"models {says}\"); }}"
+        );
+        fs::write(&source, text).unwrap();
+        let binary = machine.dir().join(format!("models-{version}-{says}"));
         let mut rustc = std::process::Command::new(std::env::var_os("RUSTC").unwrap_or("rustc".into()));
         rustc.args(["-C", "target-feature=+crt-static", "-o", binary.as_str(), source.as_str()]);
         let outcome = e2e::run(&mut rustc).unwrap();
         (outcome.code == Some(0)).then_some(binary)
     };
-    let (Some(right), Some(old)) = (build("7.1.0"), build("6.0.0")) else {
+    let (Some(right), Some(old), Some(liar)) =
+        (build("7.1.0", "7.1.0"), build("6.0.0", "6.0.0"), build("7.1.0", "6.0.0"))
+    else {
         return e2e::report_skip(
             "bootstrap_installs_a_static_binary_of_the_right_version: rustc cannot link static executables here",
         );
@@ -419,6 +438,8 @@ fn bootstrap_installs_a_static_binary_of_the_right_version() {
     let install = |binary: &Utf8Path| bootstrap(&machine.address(), &machine.options(), binary, "7.1.0");
     let before = fs::read(&models).unwrap();
     let refused = install(&old).unwrap_err().to_string();
+    assert!(refused.contains("is `models` 6.0.0 and 7.1.0 is needed"), "{refused}");
+    let refused = install(&liar).unwrap_err().to_string();
     assert!(refused.contains("says models 6.0.0") && refused.contains("7.1.0 is needed"), "{refused}");
     assert_eq!(fs::read(&models).unwrap(), before, "the old one stays until the new one is proven");
     assert_eq!(install(&right).unwrap(), "models 7.1.0");

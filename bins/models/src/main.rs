@@ -11,6 +11,10 @@ use std::process::ExitCode;
 use arguments::{Cli, Subcommand};
 use console_report::{Console, Failure};
 
+/// Says which version this file is to a host that cannot run it: `rebuild device bootstrap` looks for it.
+#[used]
+static EMBEDDED_VERSION: &str = concat!("models embedded version: ", env!("CARGO_PKG_VERSION"), "\n");
+
 fn main() -> ExitCode {
     let cli = match dynamic::parse(std::env::args_os()) {
         Ok(cli) => cli,

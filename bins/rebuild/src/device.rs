@@ -6,7 +6,7 @@ use camino::Utf8PathBuf;
 use console_report::{Exit, Failure};
 use durable_fs::Sha256;
 use remote_compile::{
-    device::{Device, LocalDevice, LocalOptions},
+    device::{Device, LocalDevice, LocalOptions, RememberedDevice},
     safety::{
         DEFAULT_DEVICE, DeviceAddress, LocalUser, Policy, RecordedDevice, Refusal, SshConfig, SystemResolver,
         check_device,
@@ -124,8 +124,22 @@ pub fn remote(address: &DeviceAddress, options: &SshOptions) -> Result<SshDevice
         .map_err(|error| of_ssh("the device cannot be used", error))
 }
 
-/// Makes the device ready for use.
+/// Makes the device ready for use. What is put there is remembered until it is removed.
 pub fn connect(session: &Session<'_>, allowed: &Allowed) -> Result<Box<dyn Device>, Failure> {
+    let device = plain(session, allowed)?;
+    Ok(Box::new(RememberedDevice::new(device, session.workspace.device_jobs_file())))
+}
+
+/// Whether an earlier run may have left something on the device.
+pub fn may_hold_jobs(session: &Session<'_>, allowed: &Allowed) -> bool {
+    let name = match allowed {
+        Allowed::Local => "local",
+        Allowed::Remote(address, _) => address.asked(),
+    };
+    RememberedDevice::may_hold_jobs(&session.workspace.device_jobs_file(), name)
+}
+
+fn plain(session: &Session<'_>, allowed: &Allowed) -> Result<Box<dyn Device>, Failure> {
     match allowed {
         Allowed::Local => {
             let options =

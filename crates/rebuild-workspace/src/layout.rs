@@ -203,6 +203,11 @@ impl Workspace {
         self.source_maps_dir().join(format!("model_id_namespace_{version}.json"))
     }
 
+    /// What is known to be on devices: jobs that were put there and not yet removed.
+    pub fn device_jobs_file(&self) -> Utf8PathBuf {
+        self.root.join(".device-jobs.json")
+    }
+
     /// Where the local device keeps its jobs: on the workspace's own disk, so that large files stay off the system disk.
     pub fn local_jobs_dir(&self) -> Utf8PathBuf {
         self.root.join(".jobs")

@@ -25,7 +25,9 @@ use tinygrad_compile::{
 
 use crate::{
     device::{Device, DeviceError},
-    supervise::{JobFailure, JobInput, PreparedJob, Watch, begin, fetch_log, job_path, supervise},
+    supervise::{
+        JobFailure, JobInput, PreparedJob, Watch, begin, clear_away, fetch_log, job_path, supervise,
+    },
 };
 
 /// Names the job, the log and the records.
@@ -156,6 +158,9 @@ pub struct BuiltMonitoring {
     pub moved_bytes: u64,
     /// Wall-clock seconds.
     pub seconds: f64,
+    /// What could not be removed from the device, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_on_device: Option<String>,
 }
 
 fn model_id() -> ModelId {
@@ -342,15 +347,18 @@ impl Building<'_> {
         let result = supervise(device, &job.name, self.watch, on_event);
         let _ = fetch_log(device, &job.name, &self.workspace.log_file(&model_id()));
         let built = result.map_err(MonitoringError::from).and_then(|result| self.bring_home(&result));
-        match &built {
+        let left = match &built {
             // The job goes on, or its result can still be had by the next run.
-            Err(MonitoringError::Job(JobFailure::Device(DeviceError::Unreachable { .. }))) => {}
+            Err(MonitoringError::Job(JobFailure::Device(DeviceError::Unreachable { .. }))) => None,
             Err(error)
                 if error.is_environment()
-                    && !matches!(error, MonitoringError::Job(JobFailure::Failed(_))) => {}
-            _ => device.remove(&job.name)?,
-        }
-        built
+                    && !matches!(error, MonitoringError::Job(JobFailure::Failed(_))) =>
+            {
+                None
+            }
+            _ => clear_away(device, &job.name),
+        };
+        built.map(|built| BuiltMonitoring { left_on_device: left, ..built })
     }
 
     /// Removes the jobs of other sources and options, which nobody waits for any more.
@@ -390,7 +398,7 @@ impl Building<'_> {
         self.place(&moves, build)?;
         fs::remove_dir_all(&incoming).map_err(FsError::io("remove", &incoming))?;
         let moved_bytes = self.plan.size + result.files.iter().map(|file| file.size).sum::<u64>();
-        Ok(BuiltMonitoring { files: result.files.clone(), moved_bytes, seconds: 0.0 })
+        Ok(BuiltMonitoring { files: result.files.clone(), moved_bytes, seconds: 0.0, left_on_device: None })
     }
 
     fn fetch(&self, file: &FileRecord, incoming: &Utf8Path) -> Result<Utf8PathBuf, MonitoringError> {

@@ -19,6 +19,12 @@ pub const PATIENCE: Duration = Duration::from_secs(600);
 /// Pauses between two tries to reach a device: the last one repeats.
 const PAUSES: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_secs(2), Duration::from_secs(5), Duration::from_secs(15)];
+/// The word of a refusal in records.
+pub const REFUSED: &str = "refused";
+/// How long a started job may be without a process before it is started again: the connection may have been lost between the
+/// order and the process, or the process before it said that it is there. Two of one job exclude each other.
+const BEGINS_WITHIN: Duration = Duration::from_secs(15);
+const STAGED_PAUSE: Duration = Duration::from_millis(100);
 /// How often a job whose process died is started again.
 const RESTARTS: u32 = 1;
 
@@ -64,6 +70,7 @@ impl JobFailure {
         match self {
             Self::Device(DeviceError::Unreachable { .. }) => "unreachable",
             Self::Device(DeviceError::Reserved { .. }) => "reserved",
+            Self::Device(DeviceError::Refused { .. }) => REFUSED,
             Self::Device(_) => "device",
             Self::Failed(error) => &error.kind,
             Self::Died { .. } => "died",
@@ -218,9 +225,20 @@ pub fn supervise(
     watch: &Watch<'_>,
     on_event: &mut dyn FnMut(&Value),
 ) -> Result<JobResult, JobFailure> {
+    supervise_within(device, job, BEGINS_WITHIN, watch, on_event)
+}
+
+fn supervise_within(
+    device: &dyn Device,
+    job: &JobName,
+    begins_within: Duration,
+    watch: &Watch<'_>,
+    on_event: &mut dyn FnMut(&Value),
+) -> Result<JobResult, JobFailure> {
     let mut offset = 0;
     let mut lines = Lines::default();
     let mut restarts = 0;
+    let mut not_begun: Option<Instant> = None;
     loop {
         if watch.check().is_err() {
             device.cancel(job)?;
@@ -231,7 +249,15 @@ pub fn supervise(
         let has_news = !view.events.is_empty();
         lines.feed(&view.events, on_event);
         match view.state {
-            JobState::Running | JobState::Staged => {}
+            JobState::Running => not_begun = None,
+            JobState::Staged => {
+                if not_begun.get_or_insert_with(Instant::now).elapsed() >= begins_within {
+                    device.start(job)?;
+                    not_begun = None;
+                }
+                // A look waits for news of running jobs only. An interruption is seen above.
+                let _ = wait(STAGED_PAUSE, watch);
+            }
             // Events come in limited portions: the rest is read before the result counts.
             JobState::Finished(_) if has_news => {}
             JobState::Finished(text) => return read_result(device, job, &text),
@@ -333,6 +359,13 @@ pub fn sweep_jobs(device: &dyn Device, wanted: &[JobName]) -> Result<Vec<JobName
         removed.push(job);
     }
     Ok(removed)
+}
+
+/// Removes a job whose outcome is known. That it could not be removed must not take the outcome's place: what remains is
+/// returned as a sentence for people, and a later sweep removes it.
+pub fn clear_away(device: &dyn Device, job: &JobName) -> Option<String> {
+    let error = device.remove(job).err()?;
+    Some(format!("job {job} is still on {}: {error}; the next run removes it", device.name()))
 }
 
 /// Brings a job's log home. A job without one (it failed before its driver began) leaves what is known as the log.

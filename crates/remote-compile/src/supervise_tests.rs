@@ -144,6 +144,20 @@ fn a_job_that_died_is_started_once_more() {
 }
 
 #[test]
+fn a_job_that_was_ordered_and_never_began_is_started_again() {
+    let staged = || view(JobState::Staged, "");
+    let device = Scripted::playing([staged(), staged(), view(JobState::Finished(OK.to_vec()), "")]);
+    let cancel = AtomicBool::new(false);
+    let watch = Watch { cancel: &cancel, progress: &NoProgress };
+    supervise_within(&device, &name("m"), Duration::ZERO, &watch, &mut |_| {}).unwrap();
+    assert_eq!(device.asked(), ["look 0", "start", "look 0", "start", "look 0"]);
+    // It gets its time.
+    let device = Scripted::playing([staged(), staged(), view(JobState::Finished(OK.to_vec()), "")]);
+    watched(&device, false).0.unwrap();
+    assert_eq!(device.asked(), ["look 0"; 3]);
+}
+
+#[test]
 fn an_interruption_cancels_the_job() {
     let device = Scripted::playing([]);
     assert!(matches!(watched(&device, true).0, Err(JobFailure::Interrupted)));

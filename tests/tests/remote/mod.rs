@@ -128,6 +128,7 @@ impl Machine {
         fs::write(&known, self.sshd.known_hosts_line(self.proxy.port()).unwrap()).unwrap();
         options.known_hosts = vec![known];
         options.patience = Duration::from_secs(20);
+        options.first_patience = options.patience;
         options
     }
 

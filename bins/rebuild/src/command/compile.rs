@@ -15,12 +15,13 @@ use remote_compile::{
         compile_catalog, needs_device, plan_catalog,
     },
     home::PartRule,
+    supervise::REFUSED,
 };
 use serde_json::json;
 
 use crate::{
     cli::{Cli, DeviceArgs, ModelArgs},
-    device::{allowed, connect},
+    device::{allowed, connect, may_hold_jobs},
     failure::{of_catalog, of_models, of_parts},
     selection::{Selected, select},
     session::Session,
@@ -70,7 +71,8 @@ pub fn run(args: &CompileArgs, cli: &Cli, console: &Console) -> Result<(), Failu
     if args.model.dry_run {
         return show_plan(&plan, console);
     }
-    let device = if needs_device(&plan) { Some(connect(&session, &device)?) } else { None };
+    let needed = needs_device(&plan) || may_hold_jobs(&session, &device);
+    let device = if needed { Some(connect(&session, &device)?) } else { None };
     let mut stages = Stages::default();
     let summary = compile_catalog(
         &session.workspace,
@@ -183,6 +185,9 @@ fn show_outcome(console: &Console, outcome: &ModelOutcome) {
             .maybe_advice(outcome.hint.clone());
         console.show(&failure);
     }
+    if let Some(left) = &outcome.left_on_device {
+        console.warn(left);
+    }
     // A model that waits says nothing: the summary counts it.
     if console.is_json() || !matches!(outcome.outcome, Outcome::Failed | Outcome::Waiting | Outcome::NotTried)
     {
@@ -242,6 +247,14 @@ fn finish(session: &Session<'_>, summary: &RunSummary) -> Result<(), Failure> {
             text.push_str(&format!(", {} {word}", count(outcome)));
         }
     }
+    if !summary.swept.is_empty() {
+        session
+            .console
+            .note(&format!("removed from the device, of earlier runs: {}", summary.swept.join(", ")));
+    }
+    if let Some(why) = &summary.unswept {
+        session.console.warn(&format!("an earlier run may have left jobs on the device: {why}"));
+    }
     text.push_str(&format!(
         " in {}, {} moved",
         seconds_text(summary.seconds),
@@ -250,6 +263,11 @@ fn finish(session: &Session<'_>, summary: &RunSummary) -> Result<(), Failure> {
     session.console.note(&text);
     if summary.interrupted || session.interrupt.load(Ordering::Relaxed) {
         return session.check_interrupt("the compilation");
+    }
+    if let Some(refused) = summary.failed().find(|model| model.kind.as_deref() == Some(REFUSED)) {
+        return Err(Failure::new(Exit::Refused, "the rest of the catalog was not compiled")
+            .why(refused.error.clone().unwrap_or_default())
+            .advice("run the same command again when the device may be used; what was built is kept"));
     }
     let failed: Vec<&str> = summary.failed().map(|model| model.id.as_str()).collect();
     of_models("compiled", &failed, summary.models.len(), summary.failed().any(|model| model.environment))

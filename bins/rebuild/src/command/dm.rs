@@ -79,6 +79,9 @@ pub fn run(args: &DmArgs, cli: &Cli, console: &Console) -> Result<(), Failure> {
         return session.check_interrupt("the compilation");
     }
     let built = built.map_err(failed)?;
+    if let Some(left) = &built.left_on_device {
+        console.warn(left);
+    }
     let size: u64 = built.files.iter().map(|file| file.size).sum();
     console.result(&json!({"id": id, "outcome": "built", "reasons": plan.reasons, "files": built.files, "moved_bytes": built.moved_bytes, "seconds": built.seconds}), || {
         format!("driver monitoring: built, {} files of {}, {}", built.files.len(), size_text(size), seconds_text(built.seconds))

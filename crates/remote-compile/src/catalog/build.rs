@@ -17,7 +17,9 @@ use crate::{
     adopt::AdoptError,
     device::{Device, DeviceError},
     home::{HomeError, make_ready, withdraw},
-    supervise::{JobFailure, Prepared, PreparedJob, Watch, fetch_log, has_result, job_path, prepare},
+    supervise::{
+        JobFailure, Prepared, PreparedJob, Watch, clear_away, fetch_log, has_result, job_path, prepare,
+    },
 };
 
 /// Why a model was not built.
@@ -110,6 +112,8 @@ pub(super) struct AtHome {
     outcome: Outcome,
     reasons: Vec<String>,
     moved_bytes: u64,
+    /// What remains on the device, for people.
+    left: Option<String>,
 }
 
 /// Whether what is done for a model that is not built reads or writes an artifact.
@@ -191,7 +195,7 @@ fn adopt(
     let fingerprint = Fingerprint { driver, tinygrad, ..fingerprint };
     let artifact = Artifact { status, size, sha256, fingerprint, extra: Map::new() };
     let record = record(workspace, id, artifact)?;
-    let home = AtHome { record, outcome, reasons: Vec::new(), moved_bytes: 0 };
+    let home = AtHome { record, outcome, reasons: Vec::new(), moved_bytes: 0, left: None };
     make_ready_at_home(workspace, home, options, watch)
 }
 
@@ -246,7 +250,7 @@ pub(super) fn make_ready_at_home(
     options: &CatalogOptions,
     watch: &Watch<'_>,
 ) -> Result<ModelOutcome, ModelError> {
-    let AtHome { mut record, outcome, reasons, moved_bytes } = home;
+    let AtHome { mut record, outcome, reasons, moved_bytes, left } = home;
     let expected = Expected::exactly(record.size, record.sha256);
     let ready = make_ready(workspace, record.artifact_id(), expected, options.parts, watch.progress)?;
     if !ready.parts.is_empty() {
@@ -254,7 +258,8 @@ pub(super) fn make_ready_at_home(
         workspace.save(&record)?;
     }
     workspace.clear_failure(&record.id, Stage::Compile)?;
-    Ok(ModelOutcome { reasons, moved_bytes, parts: ready.parts, ..ModelOutcome::of_record(&record, outcome) })
+    let known = ModelOutcome::of_record(&record, outcome);
+    Ok(ModelOutcome { reasons, moved_bytes, left_on_device: left, parts: ready.parts, ..known })
 }
 
 /// Puts a model's job on the device.
@@ -290,16 +295,18 @@ pub(super) fn end(
         Ok(result) => bring_home(workspace, device, planned, (sources, job), &result, options, watch),
         Err(failure) => Err(failure.into()),
     };
-    match &brought {
+    let left = match &brought {
         // It ended before it could be cancelled: what it made is not made again.
-        Err(ModelError::Job(JobFailure::Interrupted)) if has_result(device, &job.name) => {}
+        Err(ModelError::Job(JobFailure::Interrupted)) if has_result(device, &job.name) => None,
         // The job goes on and its result can still be had.
-        Err(ModelError::Job(JobFailure::Device(DeviceError::Unreachable { .. }))) => {}
+        Err(ModelError::Job(JobFailure::Device(DeviceError::Unreachable { .. }))) => None,
         // It is finished; what failed is this side, and the next run takes it from there.
-        Err(error) if error.is_environment() && !matches!(error, ModelError::Job(JobFailure::Failed(_))) => {}
-        _ => device.remove(&job.name)?,
-    }
-    brought.map(|home| AtHome { reasons: reasons.clone(), ..home }).map_err(|error| match error {
+        Err(error) if error.is_environment() && !matches!(error, ModelError::Job(JobFailure::Failed(_))) => {
+            None
+        }
+        _ => clear_away(device, &job.name),
+    };
+    brought.map(|home| AtHome { reasons: reasons.clone(), left, ..home }).map_err(|error| match error {
         // A transfer that the user stopped is no failure.
         ModelError::Job(JobFailure::Device(DeviceError::Unreachable { .. })) if watch.is_cancelled() => {
             JobFailure::Interrupted.into()
@@ -350,7 +357,7 @@ fn bring_home(
     let artifact = Artifact { status: ArtifactStatus::Compiled, size, sha256, fingerprint, extra };
     let record = record(workspace, id, artifact)?;
     let moved_bytes = sources.files.iter().map(|file| file.size).sum::<u64>() + size;
-    Ok(AtHome { record, outcome: Outcome::Built, reasons: Vec::new(), moved_bytes })
+    Ok(AtHome { record, outcome: Outcome::Built, reasons: Vec::new(), moved_bytes, left: None })
 }
 
 /// Gives an artifact that came home its name, where it is what was asked for. What the device said of it is not asked.

@@ -29,7 +29,7 @@ pub use summary::{ModelOutcome, Outcome, RunSummary};
 
 use crate::{
     adopt::AdoptError,
-    device::{Device, DeviceError},
+    device::{Device, DeviceError, JobName, Reservation},
     home::PartRule,
     supervise::{PreparedJob, Watch, sweep_jobs},
 };
@@ -172,7 +172,8 @@ pub fn needs_device(plan: &[PlannedModel]) -> bool {
     plan.iter().any(|planned| matches!(planned.action, Action::Build { .. }))
 }
 
-/// Carries out a plan on a device, which may be absent where [`needs_device`] says so. Every model ends with an outcome; after an interruption, or an error that every further model would
+/// Carries out a plan on a device, which may be absent where [`needs_device`] says so. A device that is given is looked
+/// through for jobs that nobody waits for, also where nothing is built. Every model ends with an outcome; after an interruption, or an error that every further model would
 /// meet as well, the rest is reported as not tried.
 ///
 /// # Errors
@@ -193,14 +194,19 @@ pub fn compile_catalog(
             _ => None,
         })
         .collect();
+    let (mut swept, mut unswept) = (Vec::new(), None);
     // Held until the run ends.
-    let _reservation = match device.filter(|_| !builds.is_empty()) {
+    let _reservation = match device.map(|device| reserve_and_sweep(device, &builds)) {
         None => None,
-        Some(device) => {
-            let reservation = device.reserve("rebuild compile")?;
-            sweep_jobs(device, &builds)?;
+        Some(Ok((reservation, removed))) => {
+            swept = removed.iter().map(ToString::to_string).collect();
             Some(reservation)
         }
+        Some(Err(error)) if builds.is_empty() => {
+            unswept = Some(error.to_string());
+            None
+        }
+        Some(Err(error)) => return Err(error.into()),
     };
     let watch = Watch { cancel, progress };
     let outcomes = pipeline::Pipeline { workspace, device, options, watch }.run(&plan, on_event);
@@ -209,8 +215,19 @@ pub fn compile_catalog(
         target: options.target,
         interrupted: cancel.load(Ordering::Relaxed),
         seconds: began.elapsed().as_secs_f64(),
+        swept,
+        unswept,
         models: outcomes,
     })
+}
+
+fn reserve_and_sweep<'d>(
+    device: &'d dyn Device,
+    wanted: &[JobName],
+) -> Result<(Box<dyn Reservation + 'd>, Vec<JobName>), DeviceError> {
+    let reservation = device.reserve("rebuild compile")?;
+    let removed = sweep_jobs(device, wanted)?;
+    Ok((reservation, removed))
 }
 
 #[cfg(test)]

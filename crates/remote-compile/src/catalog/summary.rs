@@ -56,6 +56,9 @@ pub struct ModelOutcome {
     pub seconds: f64,
     /// Bytes of sources and artifact that went to and from the device.
     pub moved_bytes: u64,
+    /// What of it could not be removed from the device, for people.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub left_on_device: Option<String>,
     /// Why it failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -88,6 +91,7 @@ impl ModelOutcome {
             parts: Vec::new(),
             seconds: 0.0,
             moved_bytes: 0,
+            left_on_device: None,
             error: None,
             kind: None,
             hint: None,
@@ -124,6 +128,11 @@ pub struct RunSummary {
     pub interrupted: bool,
     /// Wall-clock seconds.
     pub seconds: f64,
+    /// Jobs of earlier runs that were removed from the device.
+    pub swept: Vec<String>,
+    /// Why the device could not be looked through for what earlier runs left there, where nothing else was to be done there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unswept: Option<String>,
     /// Every model, in order.
     pub models: Vec<ModelOutcome>,
 }

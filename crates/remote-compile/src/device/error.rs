@@ -120,9 +120,10 @@ impl DeviceError {
             | Self::Reserved { .. }
             | Self::NoModels { .. }
             | Self::Login { .. }
+            | Self::Refused { .. }
             | Self::Protocol { .. } => true,
             Self::RemoteFile { disk_full, .. } => *disk_full,
-            Self::Space { .. } | Self::Job { .. } | Self::Refused { .. } => false,
+            Self::Space { .. } | Self::Job { .. } => false,
             Self::Fs(error) => matches!(error.kind(), FsErrorKind::DiskFull | FsErrorKind::NotWritable),
         }
     }

@@ -9,6 +9,7 @@ mod error;
 mod job_name;
 mod local;
 mod local_process;
+mod remembered;
 
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{Expected, Progress, Written};
@@ -17,6 +18,7 @@ use model_catalog::RelPath;
 pub use error::DeviceError;
 pub use job_name::{JobName, JobNameError};
 pub use local::{LocalDevice, LocalOptions};
+pub use remembered::RememberedDevice;
 
 /// Where a job stands. Only what the device itself says counts: a host that lost its connection knows nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]

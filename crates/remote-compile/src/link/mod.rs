@@ -32,8 +32,8 @@ pub(crate) enum Request {
     Hello { protocol: u32, owner: String },
     /// What the device is; answered by [`Facts`].
     Probe,
-    /// Takes the device for the owner; answered by nothing.
-    Reserve { purpose: String },
+    /// Takes the device for the owner, where it is parked or the user insists; answered by nothing.
+    Reserve { purpose: String, while_driving: bool },
     /// Gives it back; answered by nothing.
     Release,
     /// Names of jobs; answered by [`JobList`].
@@ -44,8 +44,8 @@ pub(crate) enum Request {
     Put { job: JobText, path: RelPath, size: Option<u64>, sha256: Option<Sha256Digest>, from: u64 },
     /// Data follows after a [`Sending`]; the host already has `from` bytes with this digest. Answered by [`Sent`].
     Get { job: JobText, path: RelPath, from: u64, prefix: Option<Sha256Digest> },
-    /// Starts a job; answered by nothing.
-    Start { job: JobText },
+    /// Starts a job, where the device is parked or the user insists; answered by nothing.
+    Start { job: JobText, while_driving: bool },
     /// Waits up to `wait_ms` for news of a job. Answered by [`Look`] after the result and the events as data.
     Look { job: JobText, offset: u64, wait_ms: u64 },
     /// Ends a job; answered by nothing.
@@ -155,6 +155,8 @@ pub(crate) enum Fault {
     Reserved {
         holder: String,
     },
+    /// The device is driving.
+    OnRoad,
     NoModels {
         path: Utf8PathBuf,
         why: String,

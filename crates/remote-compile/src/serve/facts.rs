@@ -34,7 +34,7 @@ pub(super) fn gather(device: &LocalDevice, options: &ServeOptions) -> Result<Fac
 }
 
 /// Whether the device is driving, by its own parameters; one whose parameter is there and cannot be read counts as driving.
-fn is_on_road(params_dirs: &[Utf8PathBuf]) -> bool {
+pub(super) fn is_on_road(params_dirs: &[Utf8PathBuf]) -> bool {
     params_dirs.iter().any(|dir| match fs::read(dir.join("IsOnroad")) {
         Ok(value) => value.first() == Some(&b'1'),
         Err(error) => error.kind() != io::ErrorKind::NotFound,

@@ -111,12 +111,18 @@ impl<W: Write> Call<'_, W> {
                 let data = data.ok_or_else(|| Fault::Request { why: "no data".to_owned() })?;
                 self.put(&job_name(&job)?, &path, Expected { size, sha256 }, from, &data)?;
             }
-            Request::Reserve { purpose } => self.reserve(&purpose)?,
+            Request::Reserve { purpose, while_driving } => {
+                self.refuse_on_road(while_driving)?;
+                self.reserve(&purpose)?;
+            }
             Request::Release => {
                 let held = self.lease().take();
                 held.map_or(Ok(()), Lease::release)?;
             }
-            Request::Start { job } => device.start(&job_name(&job)?)?,
+            Request::Start { job, while_driving } => {
+                self.refuse_on_road(while_driving)?;
+                device.start(&job_name(&job)?)?;
+            }
             Request::Cancel { job } => device.cancel(&job_name(&job)?)?,
             Request::Remove { job } => device.remove(&job_name(&job)?)?,
         }
@@ -130,6 +136,14 @@ impl<W: Write> Call<'_, W> {
     fn reply(&self, answer: &impl Serialize) -> Result<(), Failed> {
         let body = serde_json::to_vec(answer).map_err(|error| Failed::Stream(error.into()))?;
         self.send(Kind::Reply, &body)
+    }
+
+    /// Asked anew for each job: a run of hours outlasts a stop.
+    fn refuse_on_road(&self, while_driving: bool) -> Result<(), Fault> {
+        if !while_driving && facts::is_on_road(&self.service.options.params_dirs) {
+            return Err(Fault::OnRoad);
+        }
+        Ok(())
     }
 
     fn lease(&self) -> std::sync::MutexGuard<'_, Option<Lease>> {

@@ -3,10 +3,11 @@
 use std::{fs::File, io::Read, sync::Arc};
 
 use camino::Utf8Path;
-use durable_fs::FsError;
+use durable_fs::{FsError, Sha256};
+use model_catalog::Sha256Digest;
 
 use super::{SshError, SshOptions};
-use crate::safety::DeviceAddress;
+use crate::safety::{DeviceAddress, Refusal};
 
 /// What the head of an executable says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -51,6 +52,16 @@ pub enum BinaryProblem {
         /// The file.
         path: String,
     },
+    /// The file is of another version, or no `models` at all.
+    #[error("{path} is {found} and {wanted} is needed; take the `models` of the same build")]
+    OtherVersion {
+        /// The file.
+        path: String,
+        /// What it is, by what stands in it.
+        found: String,
+        /// What is needed.
+        wanted: String,
+    },
     /// The device's copy says another version than wanted.
     #[error("{path} says {found} on the device and {wanted} is needed; take the `models` of the same build")]
     WrongVersion {
@@ -66,6 +77,13 @@ pub enum BinaryProblem {
     Ssh(#[from] SshError),
 }
 
+/// What stands in every `models`, with its version and the end of a line after it.
+pub const VERSION_MARK: &str = "models embedded version: ";
+/// No version is longer.
+const MAX_VERSION: usize = 32;
+/// Prints the values of the parameter that says whether the device is driving, wherever the device keeps it.
+const ON_ROAD: &str =
+    r#"cat /data/params/d/IsOnroad /dev/shm/params/d/IsOnroad "$PARAMS_ROOT/d/IsOnroad" 2>/dev/null"#;
 const PT_INTERP: u32 = 3;
 const MACHINES: [(u16, &str); 4] = [(62, "x86_64"), (183, "aarch64"), (40, "armv7l"), (243, "riscv64")];
 /// No executable has a longer table of segments.
@@ -113,8 +131,23 @@ fn has_interpreter(head: &[u8]) -> Option<bool> {
     Some(false)
 }
 
-/// Puts `binary` onto the device as its `models`: checked for machine and linkage, uploaded under another name, run there
-/// for its version, and only then given its name. Returns what `--version` says.
+/// The version that stands in an executable of `models`: it may be for another machine, and is not run to be asked.
+fn embedded_version(content: &[u8]) -> Option<&str> {
+    let mark = VERSION_MARK.as_bytes();
+    let after = |at: usize| {
+        let text = &content[at + mark.len()..content.len().min(at + mark.len() + MAX_VERSION)];
+        let line = text.split(|byte| *byte == b'\n').next().filter(|line| line.len() < text.len())?;
+        let is_version = |byte: &u8| byte.is_ascii_alphanumeric() || b".-+".contains(byte);
+        // The mark alone stands in programs that look for it.
+        let version = Some(line).filter(|line| !line.is_empty() && line.iter().all(is_version))?;
+        str::from_utf8(version).ok()
+    };
+    let starts = content.windows(mark.len()).enumerate().filter(|(_, window)| *window == mark);
+    starts.map(|(at, _)| at).find_map(after)
+}
+
+/// Puts `binary` onto the device as its `models`: checked for machine, linkage and version, uploaded under another name, read
+/// back, run there for its version, and only then given its name. A device that is driving is left alone. Returns what `--version` says.
 ///
 /// # Errors
 /// [`BinaryProblem`]; the device's `models` is then as it was.
@@ -132,7 +165,7 @@ pub fn bootstrap(
 
 mod upload {
     use russh_sftp::{client::SftpSession, protocol::OpenFlags};
-    use tokio::io::AsyncWriteExt;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
     use crate::ssh::session::{self, Session, run};
@@ -149,6 +182,10 @@ mod upload {
     ) -> Result<String, BinaryProblem> {
         let path = binary.to_string();
         let session = session::connect_checked(address, options).await?;
+        let (on_road, _, _) = run(&session, ON_ROAD).await?;
+        if on_road.contains(&b'1') && !options.while_driving {
+            return Err(SshError::from(Refusal::OnRoad { asked: address.asked().to_owned() }).into());
+        }
         let (machine, _, _) = run(&session, "uname -m").await?;
         let wanted = String::from_utf8_lossy(&machine).trim().to_owned();
         if facts.machine != wanted {
@@ -156,6 +193,14 @@ mod upload {
         }
         if !facts.is_static {
             return Err(BinaryProblem::NotStatic { path });
+        }
+        let embedded = embedded_version(&content);
+        if embedded != Some(version) {
+            let found = embedded.map_or_else(
+                || "no `models` of a version that can be put there".to_owned(),
+                |embedded| format!("`models` {embedded}"),
+            );
+            return Err(BinaryProblem::OtherVersion { path, found, wanted: version.to_owned() });
         }
         let new = options.root.join(&format!(".incoming-models-{}", std::process::id()));
         let result = try_out(&session, options, &new, &content, version, path).await;
@@ -168,8 +213,11 @@ mod upload {
                 Ok(())
             }
         };
-        finish.await?;
-        result
+        let finished = finish.await;
+        // Why it could not be used is more news than that it could not be removed.
+        let said = result?;
+        finished?;
+        Ok(said)
     }
 
     async fn try_out(
@@ -219,7 +267,24 @@ mod upload {
         attributes.permissions = Some(EXECUTABLE);
         file.set_metadata(attributes).await.map_err(|error| lost(&error))?;
         file.close().await.map_err(|error| lost(&error))?;
+        if read_back(&sftp, new).await.map_err(|error| lost(&error))? != Sha256::digest(content) {
+            let _ = sftp.remove_file(new).await;
+            return Err(lost(&"what arrived is not what was sent"));
+        }
         sftp.close().await.map_err(|error| lost(&error))
+    }
+
+    async fn read_back(sftp: &SftpSession, path: &str) -> Result<Sha256Digest, String> {
+        let mut file = sftp.open(path).await.map_err(|error| error.to_string())?;
+        let (mut hash, mut block) = (Sha256::new(), vec![0; durable_fs::BLOCK]);
+        loop {
+            match file.read(&mut block).await.map_err(|error| error.to_string())? {
+                0 => break,
+                read => hash.update(&block[..read]),
+            }
+        }
+        file.close().await.map_err(|error| error.to_string())?;
+        Ok(hash.finish())
     }
 
     /// Replaces the old `models`. The protocol's own rename does not replace, so OpenSSH's `posix-rename` would be needed;
@@ -232,9 +297,17 @@ mod upload {
     ) -> Result<(), BinaryProblem> {
         let _ = sftp.close().await;
         let (_, errors, status) = run(session, &format!("mv -f {new} {name}")).await?;
+        if status != Some(0) {
+            return Err(SshError::lost(&session.host, format!("cannot rename {new}: {errors}")).into());
+        }
+        // The new name lasts over a power cut as well.
+        let (_, errors, status) = run(session, "sync").await?;
         match status {
             Some(0) => Ok(()),
-            _ => Err(SshError::lost(&session.host, format!("cannot rename {new}: {errors}")).into()),
+            _ => {
+                Err(SshError::lost(&session.host, format!("{name} is there, but `sync` fails: {errors}"))
+                    .into())
+            }
         }
     }
 }

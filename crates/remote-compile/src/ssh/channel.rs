@@ -93,6 +93,7 @@ pub(super) struct Channel {
     frames: mpsc::Sender<Bytes>,
     next: AtomicU32,
     host: String,
+    version: String,
 }
 
 impl Drop for Channel {
@@ -141,13 +142,20 @@ impl Channel {
         tokio::spawn(send_frames(Arc::clone(&shared), writer, queue));
         tokio::spawn(watch_silence(Arc::clone(&shared), frames.clone(), options.silence));
         tokio::spawn(receive(Arc::clone(&shared), reader, rest, session));
-        let opened = Self { shared, frames, next: AtomicU32::new(1), host: host.clone() };
+        let mut opened =
+            Self { shared, frames, next: AtomicU32::new(1), host: host.clone(), version: String::new() };
         let welcome = opened.hello(&options.owner).await?;
         if welcome.protocol != LINK_PROTOCOL {
             let why = format!("it speaks version {} and this is version {LINK_PROTOCOL}", welcome.protocol);
             return Err(SshError::Protocol { host, why });
         }
+        opened.version = welcome.version;
         Ok(opened)
+    }
+
+    /// The version of the device's `models`.
+    pub(super) fn version(&self) -> &str {
+        &self.version
     }
 
     async fn hello(&self, owner: &str) -> Result<Welcome, SshError> {

@@ -3,7 +3,7 @@
 use std::{
     sync::{
         Arc, Mutex, PoisonError,
-        atomic::{AtomicUsize, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::sleep,
     time::{Duration, Instant},
@@ -23,7 +23,7 @@ use super::{
 use crate::{
     device::{Device, DeviceError, DeviceFacts, JobName, JobState, JobView, Reservation, Upload},
     link::{Done, Facts, JobList, Look, LookState, Request},
-    safety::{DeviceAddress, Refusal},
+    safety::DeviceAddress,
 };
 
 /// How long a look at a running job waits for news on the device.
@@ -43,6 +43,7 @@ pub struct SshDevice {
     channel: Mutex<Option<Arc<Channel>>>,
     // The purpose for which the device is reserved; a new connection reserves it again.
     reserved: Mutex<Option<String>>,
+    was_reached: AtomicBool,
 }
 
 impl std::fmt::Debug for SshDevice {
@@ -87,6 +88,7 @@ impl SshDevice {
             runtime: runtime()?,
             channel: Mutex::default(),
             reserved: Mutex::default(),
+            was_reached: AtomicBool::new(false),
         })
     }
 
@@ -113,16 +115,27 @@ impl SshDevice {
         })?;
         let channel = Arc::new(opened);
         if let Some(purpose) = guard(&self.reserved).clone() {
-            channel.ask::<Done>(&Request::Reserve { purpose })?;
+            // What was begun is ended even where the device has driven off: only new work is refused.
+            channel.ask::<Done>(&Request::Reserve { purpose, while_driving: true })?;
         }
+        self.was_reached.store(true, Ordering::Relaxed);
         *kept = Some(Arc::clone(&channel));
         Ok(channel)
+    }
+
+    /// A device that was never there may be the wrong one; one that was is likely to come back.
+    fn patience(&self) -> Duration {
+        if self.was_reached.load(Ordering::Relaxed) {
+            self.options.patience
+        } else {
+            self.options.first_patience
+        }
     }
 
     /// Does `work`, on a new connection where the old one was lost. Every request can be repeated.
     fn persist<T>(&self, work: impl Fn(&Channel) -> Result<T, SshError>) -> Result<T, SshError> {
         let mut pause = FIRST_PAUSE;
-        let mut until = Instant::now() + self.options.patience;
+        let mut until = Instant::now() + self.patience();
         loop {
             let error = match self.channel() {
                 Err(error) => error,
@@ -233,11 +246,16 @@ impl Device for SshDevice {
     }
 
     fn reserve(&self, purpose: &str) -> Result<Box<dyn Reservation + '_>, DeviceError> {
-        let facts = self.facts().map_err(|error| self.error(error))?;
-        if facts.is_on_road && !self.options.while_driving {
-            return Err(self.error(Refusal::OnRoad { asked: self.address.asked().to_owned() }.into()));
-        }
-        self.ask_done(&Request::Reserve { purpose: purpose.to_owned() })?;
+        let while_driving = self.options.while_driving;
+        let reserve = |channel: &Channel| {
+            let (there, here) = (channel.version(), env!("CARGO_PKG_VERSION"));
+            if there != here {
+                let why = format!("`models` there is {there} and this is {here}");
+                return Err(SshError::Protocol { host: self.address.describe(), why });
+            }
+            channel.ask::<Done>(&Request::Reserve { purpose: purpose.to_owned(), while_driving })
+        };
+        self.persist(reserve).map_err(|error| self.error(error))?;
         *guard(&self.reserved) = Some(purpose.to_owned());
         Ok(Box::new(SshReservation(self)))
     }
@@ -310,7 +328,8 @@ impl Device for SshDevice {
     }
 
     fn start(&self, job: &JobName) -> Result<(), DeviceError> {
-        self.ask_done(&Request::Start { job: job.to_string() })
+        let while_driving = self.options.while_driving;
+        self.ask_done(&Request::Start { job: job.to_string(), while_driving })
     }
 
     fn look(&self, job: &JobName, offset: u64) -> Result<JobView, DeviceError> {

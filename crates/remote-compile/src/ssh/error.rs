@@ -91,9 +91,7 @@ impl SshError {
     pub fn into_device_error(self, device: &str) -> DeviceError {
         let device = device.to_owned();
         match self {
-            Self::Refused(refusal) => {
-                DeviceError::Refused { device, why: format!("{refusal} [{}]", refusal.rule()) }
-            }
+            Self::Refused(refusal) => of_refusal(device, &refusal),
             Self::Lost { why, .. } => DeviceError::Unreachable { device, why },
             Self::Stopped => DeviceError::Unreachable { device, why: "interrupted".to_owned() },
             Self::NoModels { path, why, .. } => {
@@ -109,9 +107,14 @@ impl SshError {
     }
 }
 
+fn of_refusal(device: String, refusal: &Refusal) -> DeviceError {
+    DeviceError::Refused { device, why: format!("{refusal} [{}]", refusal.rule()) }
+}
+
 fn from_fault(device: String, fault: Fault) -> DeviceError {
     match fault {
         Fault::Reserved { holder } => DeviceError::Reserved { device, holder },
+        Fault::OnRoad => of_refusal(device.clone(), &Refusal::OnRoad { asked: device }),
         Fault::NoModels { path, why } => {
             DeviceError::NoModels { device, path, why, advice: "run `rebuild device bootstrap`" }
         }

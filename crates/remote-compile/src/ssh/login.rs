@@ -1,6 +1,6 @@
 //! Logging in: keys of the agent, then key files.
 
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use russh::{
@@ -150,10 +150,17 @@ impl Login<'_> {
         match decode_secret_key(&text, None) {
             Ok(key) => Ok(key),
             Err(KeyError::KeyIsEncrypted) => {
+                let mut unlocked = self.options.unlocked.lock().unwrap_or_else(PoisonError::into_inner);
+                if let Some(key) = unlocked.get(file) {
+                    return Ok(key.clone());
+                }
                 let ask = self.options.passphrases.as_ref();
                 let passphrase = ask.and_then(|ask| ask(file));
                 let passphrase = passphrase.ok_or("it is encrypted; load it into the agent (ssh-add)")?;
-                decode_secret_key(&text, Some(&passphrase)).map_err(|_| "the passphrase is wrong".to_owned())
+                let key =
+                    decode_secret_key(&text, Some(&passphrase)).map_err(|_| "the passphrase is wrong")?;
+                unlocked.insert(file.to_owned(), key.clone());
+                Ok(key)
             }
             Err(error) => Err(error.to_string()),
         }

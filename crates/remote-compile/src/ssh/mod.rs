@@ -21,7 +21,7 @@ mod session;
 mod transfer;
 
 pub use self::{
-    bootstrap::{BinaryFacts, BinaryProblem, bootstrap, examine_binary},
+    bootstrap::{BinaryFacts, BinaryProblem, VERSION_MARK, bootstrap, examine_binary},
     device::SshDevice,
     error::SshError,
     options::{Passphrases, RemotePath, SshOptions},

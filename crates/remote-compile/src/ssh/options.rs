@@ -1,18 +1,23 @@
 //! How a device is reached.
 
 use std::{
+    collections::HashMap,
     fmt,
     str::FromStr,
-    sync::{Arc, atomic::AtomicBool},
+    sync::{Arc, Mutex, atomic::AtomicBool},
     time::Duration,
 };
 
 use camino::{Utf8Path, Utf8PathBuf};
+use russh::keys::PrivateKey;
 
 use crate::safety::LocalUser;
 
 /// Asks for the passphrase of a key file; `None` leaves the key out.
 pub type Passphrases = Arc<dyn Fn(&Utf8Path) -> Option<String> + Send + Sync>;
+
+/// Decrypted keys, by file.
+pub(super) type Unlocked = Arc<Mutex<HashMap<Utf8PathBuf, PrivateKey>>>;
 
 /// An absolute path on the device that means the same to every shell: it has no character that one would read.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -77,8 +82,12 @@ pub struct SshOptions {
     pub connect_timeout: Duration,
     /// How long the device may be silent before the connection is taken for lost.
     pub silence: Duration,
+    /// How long a device that was not reached yet is tried before it is given up.
+    pub first_patience: Duration,
     /// How long a lost connection is made again before it is given up.
     pub patience: Duration,
+    /// Keys whose passphrases were asked for: a connection that is made again asks nobody.
+    pub(super) unlocked: Unlocked,
     /// Bytes after which keys are exchanged anew.
     pub rekey_bytes: usize,
     /// Whether to work on a device that is on the road.
@@ -102,7 +111,9 @@ impl SshOptions {
             owner: owner.into(),
             connect_timeout: Duration::from_secs(20),
             silence: crate::link::SILENCE,
-            patience: Duration::from_secs(60),
+            first_patience: Duration::from_secs(60),
+            patience: crate::supervise::PATIENCE,
+            unlocked: Unlocked::default(),
             rekey_bytes: 1 << 30,
             while_driving: false,
             stop: Arc::default(),

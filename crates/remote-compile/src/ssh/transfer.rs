@@ -117,7 +117,14 @@ fn send(
     let (mut length, mut blocks) = (from, Blocks::default());
     loop {
         let mut block = blocks.take();
-        let read = fill(&mut source.file, &mut block[HEADER..]).map_err(FsError::io("read", source.path))?;
+        let read = match fill(&mut source.file, &mut block[HEADER..]) {
+            Ok(read) => read,
+            Err(error) => {
+                // The device would wait for the rest, and keep the file for this transfer.
+                call.send(Kind::Abandon, b"")?;
+                return Err(FsError::io("read", source.path)(error).into());
+            }
+        };
         if read == 0 {
             break;
         }
