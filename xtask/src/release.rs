@@ -15,8 +15,8 @@ use console_report::{Console, interrupt_flag};
 use durable_fs::Progress;
 use model_catalog::ManifestVersion;
 use model_manifest::{
-    GateOptions, PublishRequest, Remote, Signer, VerifiedRelease, plan_publish, publish, recover,
-    verify_workspace,
+    GateOptions, PublishRequest, PublishRoute, Remote, Signer, VerifiedRelease, plan_publish, publish,
+    recover, verify_workspace,
 };
 use rebuild_workspace::{Workspace, load_source_maps};
 use verified_download::{HttpClient, HttpOptions};
@@ -42,6 +42,9 @@ pub struct Arguments {
     /// How many seconds a host may take until it serves what was pushed.
     #[arg(long, default_value_t = 600, value_name = "N")]
     settle_seconds: u64,
+    /// Push where no remote has an address for devices: nothing is fetched again, and nothing is confirmed.
+    #[arg(long)]
+    unconfirmed: bool,
     /// Push; without it the plan is shown.
     #[arg(long, requires = "repository")]
     push: bool,
@@ -57,29 +60,35 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let release = verified(arguments, &workspace, part_limit, &console)?;
     let Some(repository) = &arguments.repository else { return Ok(()) };
     let signer = arguments.sign_key.as_ref().map(signer).transpose()?;
-    let client = HttpClient::new(HttpOptions::default())?;
+    let client = HttpClient::new(HttpOptions::from_variables(|name| std::env::var(name).ok())?)?;
     let stop = interrupt_flag()?;
     let request = PublishRequest {
         release: &release,
         workspace: workspace.root(),
-        repository,
-        remotes: &arguments.remote,
-        branch: "Models",
-        part_limit,
-        batch_bytes: 1000 << 20,
+        route: PublishRoute {
+            repository,
+            remotes: &arguments.remote,
+            branch: "Models",
+            part_limit,
+            batch_bytes: 1000 << 20,
+            unconfirmed: arguments.unconfirmed,
+            settle: Duration::from_secs(arguments.settle_seconds),
+            client: &client,
+            progress: &console,
+            stop: &stop,
+        },
         signer: signer.as_ref(),
         seconds: i64::try_from(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs())?,
-        settle: Duration::from_secs(arguments.settle_seconds),
-        client: &client,
-        progress: &console,
-        stop: &stop,
     };
     if !arguments.push {
         println!("{}(nothing was pushed: give --push)", plan_publish(&request)?);
         return Ok(());
     }
     let published = publish(&request, &mut |event| println!("{event}"))?;
-    println!("published at {}: {} files looked at", published.commit, published.confirmed);
+    match published.confirmed {
+        0 => println!("pushed at {}: nothing was fetched again, not confirmed", published.commit),
+        files => println!("published at {}: {files} files looked at", published.commit),
+    }
     Ok(())
 }
 

@@ -42,12 +42,7 @@ fn fetch_options(session: &Session<'_>, clone: &Utf8Path, wishes: Wishes) -> Res
     };
     let mirrors = session.config.lfs_mirrors.iter().map(mirror).collect::<Result<_, _>>()?;
     let credentials = CredentialSources { netrc: netrc(), git_in: Some(clone.to_owned()) };
-    let http = HttpOptions {
-        proxy: variable(&["HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]),
-        no_proxy: variable(&["NO_PROXY", "no_proxy"]),
-        root_certificates: root_certificates()?,
-        ..HttpOptions::default()
-    };
+    let http = http_options()?;
     Ok(FetchOptions { jobs: wishes.jobs, mirrors, credentials, http })
 }
 
@@ -61,12 +56,8 @@ fn netrc() -> Netrc {
     fs::read_to_string(path).map_or_else(|_| Netrc::default(), |text| Netrc::parse(&text))
 }
 
-/// The certificates of `SSL_CERT_FILE`, where that is set: they are trusted instead of the built-in ones.
-fn root_certificates() -> Result<Option<String>, Failure> {
-    let Some(path) = variable(&["SSL_CERT_FILE"]) else { return Ok(None) };
-    let text = fs::read_to_string(&path).map_err(|error| {
-        Failure::new(Exit::Environment, format!("the certificates of SSL_CERT_FILE, {path}, cannot be read"))
-            .because(&error)
-    })?;
-    Ok(Some(text))
+/// The way to the network as the user's environment has it.
+pub fn http_options() -> Result<HttpOptions, Failure> {
+    HttpOptions::from_variables(|name| std::env::var(name).ok())
+        .map_err(|error| Failure::new(Exit::Environment, "nothing can be fetched").because(&error))
 }

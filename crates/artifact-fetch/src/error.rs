@@ -3,7 +3,7 @@
 use artifact_parts::{PartListError, PartsError};
 use camino::Utf8PathBuf;
 use durable_fs::{FsError, FsErrorKind, LockError};
-use verified_download::{DownloadError, HttpError, HttpErrorClass};
+use verified_download::{DownloadError, HttpError, HttpErrorClass, HttpUrl};
 
 /// Why an artifact was not fetched.
 #[derive(Debug, thiserror::Error)]
@@ -138,6 +138,39 @@ impl FetchError {
             | Self::NotListed { .. }
             | Self::Unfit { .. }
             | Self::Destination { .. } => None,
+        }
+    }
+
+    /// Whether a host does not have what was asked for, and no other answered otherwise: it may be there under other names.
+    pub(crate) fn may_be_elsewhere(&self) -> bool {
+        let is_silent = |class| {
+            matches!(
+                class,
+                HttpErrorClass::Network
+                    | HttpErrorClass::Clock
+                    | HttpErrorClass::Auth
+                    | HttpErrorClass::Quota
+                    | HttpErrorClass::RateLimited
+                    | HttpErrorClass::Server
+            )
+        };
+        match self {
+            Self::Download(error) => {
+                let mut classes = error.failures.iter().map(|failure| failure.error.class());
+                classes.clone().any(|class| class == HttpErrorClass::Gone)
+                    && classes.all(|class| class == HttpErrorClass::Gone || is_silent(class))
+            }
+            other => other.is_gone(),
+        }
+    }
+
+    /// Whether the host at `base` simply does not have what was asked for, whatever others say.
+    pub(crate) fn is_gone_at(&self, base: &HttpUrl) -> bool {
+        match self {
+            Self::Download(error) => error.failures.iter().any(|failure| {
+                failure.error.class() == HttpErrorClass::Gone && failure.url.starts_with(&base.to_string())
+            }),
+            other => other.is_gone(),
         }
     }
 

@@ -164,7 +164,7 @@ fn by_name(
                 verified: expected.sha256.is_some(),
             });
         }
-        Err(error) if error.is_gone() && wanted.listed.is_none() => {}
+        Err(error) if error.may_be_elsewhere() && wanted.listed.is_none() => {}
         Err(error) => return Err(error),
     }
     let Some((written, count)) = fetch_probed_parts(context, wanted, expected, staging)? else {

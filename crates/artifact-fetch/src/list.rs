@@ -14,22 +14,24 @@ const LONGEST: u64 = 16 << 20;
 const LONGEST_SIGNATURE: u64 = 16 << 10;
 
 /// The part list from the first host that has it; `None` where none has. With a key, minisign's public key in base64, a list
-/// must be there and be signed by it. A host that does not answer is passed over.
+/// must be there and be signed by it. A host that does not answer is passed over, and so is one whose list is not valid or not
+/// signed by the key: `on_rejected` is told of it.
 ///
 /// # Errors
-/// [`FetchError`] where a host has a list that is not valid or not signed by the key, and where no host answers;
-/// with a key also where one failed and no other has a list.
+/// [`FetchError`] where the hosts' lists were rejected, and where no host answers; with a key also where one failed and no
+/// other has a list.
 pub fn fetch_list(
     context: &FetchContext<'_>,
     bases: &[HttpUrl],
     version: ManifestVersion,
     public_key: Option<&str>,
+    on_rejected: &mut dyn FnMut(&FetchError),
 ) -> Result<Option<PartList>, FetchError> {
     let key = public_key
         .map(|key| PublicKey::from_base64(key).map_err(|error| FetchError::Key { why: error.to_string() }))
         .transpose()?;
     let name = PartList::file_name(version);
-    let (mut failure, mut answered) = (None, false);
+    let (mut failure, mut rejected, mut answered) = (None, None, false);
     for base in bases {
         let url = base.with_suffix(&name);
         let text = match read(context, &url, LONGEST) {
@@ -44,22 +46,50 @@ pub fn fetch_list(
                 continue;
             }
         };
-        if let Some(key) = &key {
-            let signature =
-                read(context, &base.with_suffix(&PartList::signature_name(version)), LONGEST_SIGNATURE)?;
-            verify(key, &text, signature.as_deref())
-                .map_err(|why| FetchError::Signature { url: url.to_string(), why })?;
+        let signature = match &key {
+            None => None,
+            Some(_) => {
+                let url = base.with_suffix(&PartList::signature_name(version));
+                match read(context, &url, LONGEST_SIGNATURE) {
+                    Err(error) if error.class() == HttpErrorClass::Interrupted => return Err(error.into()),
+                    Err(error) => {
+                        failure.get_or_insert(error);
+                        continue;
+                    }
+                    Ok(signature) => signature,
+                }
+            }
+        };
+        match accept(key.as_ref(), &url, &text, signature.as_deref()) {
+            Ok(list) => return Ok(Some(list)),
+            Err(error) => {
+                on_rejected(&error);
+                rejected.get_or_insert(error);
+            }
         }
-        let text = String::from_utf8_lossy(&text);
-        let list =
-            PartList::from_json(&text).map_err(|source| FetchError::List { url: url.to_string(), source })?;
-        return Ok(Some(list));
+    }
+    if let Some(error) = rejected {
+        return Err(error);
     }
     match failure {
         Some(error) if key.is_some() || !answered => Err(error.into()),
         None if key.is_some() => Err(FetchError::NoList { name }),
         _ => Ok(None),
     }
+}
+
+/// The list, where it is signed as it must be and valid.
+fn accept(
+    key: Option<&PublicKey>,
+    url: &HttpUrl,
+    text: &[u8],
+    signature: Option<&[u8]>,
+) -> Result<PartList, FetchError> {
+    if let Some(key) = key {
+        verify(key, text, signature).map_err(|why| FetchError::Signature { url: url.to_string(), why })?;
+    }
+    PartList::from_json(&String::from_utf8_lossy(text))
+        .map_err(|source| FetchError::List { url: url.to_string(), source })
 }
 
 fn verify(key: &PublicKey, text: &[u8], signature: Option<&[u8]>) -> Result<(), String> {

@@ -70,7 +70,8 @@ pub(crate) fn fetch_probed_parts(
                 Err(FetchError::Foreign { .. }) if number > 0 => {}
                 result => return result.map(|()| true),
             },
-            Err(error) if error.is_gone() => {}
+            // The host with the checksum knows how many there are, whatever others answer or do not.
+            Err(error) if error.is_gone_at(&first) => {}
             Err(error) => return Err(error),
         }
         end.fetch_min(number, Ordering::AcqRel);
@@ -99,7 +100,7 @@ fn find_checksum(
     context: &FetchContext<'_>,
     wanted: &Wanted<'_>,
 ) -> Result<Option<(Sha256Digest, HttpUrl)>, FetchError> {
-    let mut wrong = None;
+    let (mut wrong, mut failure) = (None, None);
     for base in wanted.bases {
         let url = base.with_suffix(&checksum_name(wanted.name));
         let body = match read(context, &url, LONGEST_CHECKSUM) {
@@ -110,16 +111,22 @@ fn find_checksum(
                 wrong = wrong.or(Some(url));
                 continue;
             }
-            Err(error) => return Err(error.into()),
+            Err(error) if error.class() == HttpErrorClass::Interrupted => return Err(error.into()),
+            // Another host may have it.
+            Err(error) => {
+                failure.get_or_insert(error);
+                continue;
+            }
         };
         match parse_checksum(&String::from_utf8_lossy(&body)) {
             Some((digest, name)) if name == wanted.name => return Ok(Some((digest, base.clone()))),
             _ => wrong = wrong.or(Some(url)),
         }
     }
-    match wrong {
-        Some(url) => Err(FetchError::Checksum { url: url.to_string(), name: wanted.name.to_owned() }),
-        None => Ok(None),
+    match (wrong, failure) {
+        (Some(url), _) => Err(FetchError::Checksum { url: url.to_string(), name: wanted.name.to_owned() }),
+        (None, Some(error)) => Err(error.into()),
+        (None, None) => Ok(None),
     }
 }
 

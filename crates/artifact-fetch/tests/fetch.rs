@@ -157,7 +157,7 @@ fn a_signed_list_is_verified_and_an_unsigned_one_refused_where_a_key_is_configur
         stop: &stop,
         accept: &|_| Ok(()),
     };
-    let list = |key: Option<&str>| fetch_list(&context, &bases, v23, key);
+    let list = |key: Option<&str>| fetch_list(&context, &bases, v23, key, &mut |_| {});
     assert_eq!(list(None).unwrap().unwrap().artifacts.len(), 1);
 
     let minisign::KeyPair { pk, sk } = minisign::KeyPair::generate_unencrypted_keypair().unwrap();
@@ -265,6 +265,69 @@ fn another_host_helps_out_and_a_damaging_one_is_found_out() {
     assert!(matches!(&refused, FetchError::Parts(error) if wrong(error)), "{refused}");
     Fetch::from(&[&good_host.base]).run(&place).unwrap();
     good(&place, &content);
+}
+
+#[test]
+fn a_host_that_is_down_does_not_hide_the_parts_of_another() {
+    let place = Place::new();
+    let content = bytes(300_000);
+    place.serve_parts(&content, 100_000);
+    let host = FaultHost::serve(&place.served(), |_, _| None);
+    for down in ["http://127.0.0.1:9/x".to_owned(), failing(&place).base] {
+        for bases in [[&down, &host.base], [&host.base, &down]] {
+            let fetched = Fetch::from(&bases.map(String::as_str)).run(&place).unwrap();
+            assert_eq!((fetched.form, fetched.verified), (Form::Parts(3), true));
+            good(&place, &content);
+            fs::remove_file(place.target()).unwrap();
+        }
+    }
+    // Where no host that answers has it, nobody knows whether it is absent.
+    let elsewhere = Place::new();
+    let empty = FaultHost::serve(&elsewhere.served(), |_, _| None);
+    let refused = Fetch::from(&["http://127.0.0.1:9/x", &empty.base]).run(&elsewhere).unwrap_err();
+    assert_eq!(refused.class(), Some(HttpErrorClass::Network), "{refused}");
+}
+
+/// A host that always fails.
+fn failing(place: &Place) -> FaultHost {
+    FaultHost::serve(&place.served(), |_, _| Some(Fault::Status(503)))
+}
+
+#[test]
+fn a_list_that_is_not_signed_by_the_key_is_reported_and_the_next_host_is_asked() {
+    let (forged, place) = (Place::new(), Place::new());
+    let v23 = ManifestVersion::from_number(23);
+    let text = PartList::new(v23, vec![place.serve_parts(&bytes(1000), 600)]).to_json().unwrap();
+    let minisign::KeyPair { pk, sk } = minisign::KeyPair::generate_unencrypted_keypair().unwrap();
+    let signature = minisign::sign(Some(&pk), &sk, text.as_bytes(), None, None).unwrap().into_string();
+    for (place, text) in [(&forged, text.replace("m3_", "m4_")), (&place, text)] {
+        place.serve("model_parts_v23.json", text.as_bytes());
+        place.serve("model_parts_v23.json.minisig", signature.as_bytes());
+    }
+    let no_signature =
+        |seen: &support::Seen, _: usize| seen.name.ends_with(".minisig").then_some(Fault::Status(503));
+    let hosts = [
+        FaultHost::serve(&forged.served(), |_, _| None),
+        FaultHost::serve(&place.served(), no_signature),
+        FaultHost::serve(&place.served(), |_, _| None),
+    ];
+    let bases: Vec<HttpUrl> = hosts.iter().map(|host| HttpUrl::parse(&host.base).unwrap()).collect();
+    let (client, stop) = (client(), AtomicBool::new(false));
+    let context = FetchContext {
+        client: &client,
+        connections: 1,
+        progress: &NoProgress,
+        stop: &stop,
+        accept: &|_| Ok(()),
+    };
+    let mut rejected = Vec::new();
+    let key = pk.to_base64();
+    let list =
+        fetch_list(&context, &bases, v23, Some(&key), &mut |error| rejected.push(error.to_string())).unwrap();
+    assert_eq!(list.unwrap().artifacts[0].id.as_str(), "m3");
+    assert!(rejected.len() == 1 && rejected[0].contains(&hosts[0].base), "{rejected:?}");
+    let alone = fetch_list(&context, &bases[..2], v23, Some(&key), &mut |_| {});
+    assert!(matches!(alone, Err(FetchError::Signature { .. })), "never accepted");
 }
 
 #[test]

@@ -8,7 +8,7 @@ mod support;
 use std::{fs, process::Command};
 
 use artifact_parts::PartLimit;
-use model_manifest::{PublishError, PublishRequest, Signer, publish};
+use model_manifest::{PublishError, PublishRequest, PublishRoute, Signer, publish};
 use raw_host::Fault;
 use resources::{Resources, git, ready};
 use support::pkl;
@@ -49,7 +49,8 @@ fn files_that_do_not_belong_or_changed_are_never_pushed() {
     bench.put(&format!("ready-for-resources/{}", pkl("a3")), "a is small");
     let refused = resources
         .with(&bench, None, 1000, |request| {
-            let request = PublishRequest { part_limit: PartLimit::from_bytes(25).unwrap(), ..*request };
+            let route = PublishRoute { part_limit: PartLimit::from_bytes(25).unwrap(), ..request.route };
+            let request = PublishRequest { route, ..*request };
             publish(&request, &mut |_| {})
         })
         .unwrap_err();

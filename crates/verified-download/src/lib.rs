@@ -19,6 +19,7 @@ mod limiter;
 mod netrc;
 mod partial;
 mod retry_after;
+mod variables;
 
 pub use client::{HttpClient, HttpOptions, Request, Response};
 pub use credentials::Credentials;

@@ -18,7 +18,10 @@ const BRANCH: &str = "Models";
 pub fn run(args: &FetchArgs, console: &Console) -> Result<(), Failure> {
     let stop = interrupt_flag()
         .map_err(|error| Failure::new(Exit::Environment, "cannot listen for Ctrl-C").because(&error))?;
-    let client = HttpClient::new(HttpOptions::default())
+    let http = HttpOptions::from_variables(|name| std::env::var(name).ok())
+        .map_err(|error| Failure::new(Exit::Environment, "nothing can be fetched").because(&error))?;
+    let http = HttpOptions { per_host: http.per_host.max(args.connections), ..http };
+    let client = HttpClient::new(http)
         .map_err(|error| Failure::new(Exit::Environment, "nothing can be fetched").because(&error))?;
     let place = Place::of(args)?;
     let accept = |staged: &Utf8Path| fitness(staged, &place.name, args.target);
@@ -69,7 +72,10 @@ fn part_list(
     args: &FetchArgs,
     console: &Console,
 ) -> Result<Option<PartList>, FetchError> {
-    let list = fetch_list(context, &place.bases, args.manifest_version, args.public_key.as_deref());
+    let rejected =
+        &mut |error: &FetchError| console.warn(&format!("a host's part list is not used: {error}"));
+    let key = args.public_key.as_deref();
+    let list = fetch_list(context, &place.bases, args.manifest_version, key, rejected);
     match list {
         // An address may be anywhere: a host of something else answers anything where a list would be.
         Err(error) if place.is_address && args.public_key.is_none() => {

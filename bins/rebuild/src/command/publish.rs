@@ -7,14 +7,15 @@ use clap::Args;
 use console_report::{Console, Exit, Failure};
 use model_catalog::ManifestVersion;
 use model_manifest::{
-    PublishError, PublishEvent, PublishRequest, Remote, Signer, VerifiedRelease, plan_publish, publish,
-    rollback,
+    PublishError, PublishEvent, PublishRequest, PublishRoute, Remote, Signer, VerifiedRelease, plan_publish,
+    publish, rollback,
 };
-use verified_download::{HttpClient, HttpOptions};
+use verified_download::HttpClient;
 
 use super::verify::{gate, part_limit, refuse};
 use crate::{
     cli::{CatalogArgs, Cli},
+    network::http_options,
     session::{Session, at_home},
 };
 
@@ -51,6 +52,9 @@ pub struct PublishArgs {
     /// Do not ask for the driver-monitoring set.
     #[arg(long)]
     without_dm: bool,
+    /// Go on where no remote has an address for devices: nothing is fetched again, and nothing is confirmed.
+    #[arg(long)]
+    unconfirmed: bool,
     /// Say what would be done, and push nothing.
     #[arg(long)]
     dry_run: bool,
@@ -64,53 +68,64 @@ pub fn run(args: &PublishArgs, cli: &Cli, console: &Console) -> Result<(), Failu
     let remotes = &args.remote;
     let repository = at_home(&args.repository);
     let seconds = jiff::Timestamp::now().as_second();
-    if args.rollback {
-        let rolled =
-            rollback(&repository, remotes, &args.branch, seconds, &mut |event| show(console, &event))
-                .map_err(|error| of_publish("the release was not rolled back", &error))?;
-        console
-            .result(&rolled, || format!("{} files are as before, at {}", rolled.files.len(), rolled.commit));
-        return Ok(());
-    }
-    let release = verified(&session, args)?;
-    let signer = signer(args)?;
-    let client = HttpClient::new(HttpOptions::default()).map_err(|error| {
+    let client = HttpClient::new(http_options()?).map_err(|error| {
         Failure::new(Exit::Environment, "the release could not be looked at").because(&error)
     })?;
-    let request = PublishRequest {
-        release: &release,
-        workspace: session.workspace.root(),
+    let route = PublishRoute {
         repository: &repository,
         remotes,
         branch: &args.branch,
         part_limit: part_limit(&session)?,
         batch_bytes: args.batch_mib.saturating_mul(1 << 20),
-        signer: signer.as_ref(),
-        seconds,
+        unconfirmed: args.unconfirmed,
         settle: Duration::from_secs(args.settle_seconds),
         client: &client,
         progress: console,
         stop: &session.interrupt,
+    };
+    if args.rollback {
+        let rolled = rollback(&route, seconds, &mut |event| show(console, &event))
+            .map_err(|error| of_publish("the release was not rolled back", &error))?;
+        console.result(&rolled, || {
+            format!(
+                "{} files are as before, at {}; {}",
+                rolled.files.len(),
+                rolled.commit,
+                looked_at(rolled.confirmed)
+            )
+        });
+        return Ok(());
+    }
+    let release = verified(&session, args)?;
+    let signer = signer(args)?;
+    let request = PublishRequest {
+        release: &release,
+        workspace: session.workspace.root(),
+        route,
+        signer: signer.as_ref(),
+        seconds,
     };
     if args.dry_run {
         let plan = plan_publish(&request).map_err(|error| of_publish("there is no plan", &error))?;
         console.result(&plan, || plan.to_string().trim_end().to_owned());
         return Ok(());
     }
-    if remotes.iter().all(|remote| remote.raw_base.is_none()) {
-        console.warn(
-            "no remote has an address for devices (--remote NAME=RAW_URL): nothing will be fetched again",
-        );
-    }
     let published = publish(&request, &mut |event| show(console, &event))
         .map_err(|error| of_publish("the release is not published", &error))?;
     console.result(&published, || {
-        format!(
-            "published at {}: {} commits, {} files looked at",
-            published.commit, published.commits, published.confirmed
-        )
+        let word = if published.confirmed == 0 { "pushed" } else { "published" };
+        let (commit, commits) = (&published.commit, published.commits);
+        format!("{word} at {commit}: {commits} commits, {}", looked_at(published.confirmed))
     });
     Ok(())
+}
+
+fn looked_at(files: usize) -> String {
+    if files == 0 {
+        "nothing was fetched again: not confirmed".to_owned()
+    } else {
+        format!("{files} files looked at")
+    }
 }
 
 fn verified(session: &Session<'_>, args: &PublishArgs) -> Result<VerifiedRelease, Failure> {
@@ -145,6 +160,7 @@ fn show(console: &Console, event: &PublishEvent) {
 fn of_publish(what: &str, error: &PublishError) -> Failure {
     let exit = match error {
         PublishError::Interrupted => Exit::Interrupted,
+        PublishError::NoAddress => Exit::Usage,
         PublishError::NoGit { .. } | PublishError::Fs(_) => Exit::Environment,
         _ => Exit::Failed,
     };

@@ -10,25 +10,35 @@ use durable_fs::{BLOCK, Sha256};
 use model_catalog::Sha256Digest;
 use verified_download::{HttpError, HttpUrl, Request};
 
-use super::{PublishError, PublishEvent, PublishRequest, content::Content};
+use super::{PublishError, PublishEvent, PublishRoute, content::Content};
 
 /// Wait between two looks at a host that does not serve the new files yet.
 const PAUSE: Duration = Duration::from_secs(2);
 
+/// Fetches these files, each with its size and digest, from every remote that has a raw address.
+pub(super) fn confirm_files(
+    route: &PublishRoute<'_>,
+    files: &[(String, u64, Sha256Digest)],
+    on_event: &mut dyn FnMut(PublishEvent),
+) -> Result<usize, PublishError> {
+    let files: Vec<_> = files.iter().map(|(name, size, sha256)| (name.as_str(), *size, *sha256)).collect();
+    confirm(route, &files, true, on_event)
+}
+
 /// Fetches every artifact file of the release from every remote that has a raw address; returns how many there were.
 pub(super) fn confirm_artifacts(
-    request: &PublishRequest<'_>,
+    route: &PublishRoute<'_>,
     content: &Content,
     on_event: &mut dyn FnMut(PublishEvent),
 ) -> Result<usize, PublishError> {
     let files: Vec<(&str, u64, Sha256Digest)> =
         content.files().map(|file| (file.name.as_str(), file.size, file.sha256)).collect();
-    confirm(request, &files, false, on_event)
+    confirm(route, &files, false, on_event)
 }
 
 /// Fetches manifest, part list and signature.
 pub(super) fn confirm_texts(
-    request: &PublishRequest<'_>,
+    route: &PublishRoute<'_>,
     content: &Content,
     on_event: &mut dyn FnMut(PublishEvent),
 ) -> Result<usize, PublishError> {
@@ -36,21 +46,21 @@ pub(super) fn confirm_texts(
         |(name, text): &(String, String)| (name.clone(), text.len() as u64, Sha256::digest(text.as_bytes()));
     let texts: Vec<_> = content.texts.iter().map(describe).collect();
     let files: Vec<_> = texts.iter().map(|(name, size, sha256)| (name.as_str(), *size, *sha256)).collect();
-    confirm(request, &files, true, on_event)
+    confirm(route, &files, true, on_event)
 }
 
 fn confirm(
-    request: &PublishRequest<'_>,
+    route: &PublishRoute<'_>,
     files: &[(&str, u64, Sha256Digest)],
     manifest_switched: bool,
     on_event: &mut dyn FnMut(PublishEvent),
 ) -> Result<usize, PublishError> {
-    let deadline = Instant::now() + request.settle;
+    let deadline = Instant::now() + route.settle;
     let mut confirmed = 0;
-    for base in request.remotes.iter().filter_map(|remote| remote.raw_base.as_deref()) {
+    for base in route.remotes.iter().filter_map(|remote| remote.raw_base.as_deref()) {
         for &(name, size, sha256) in files {
-            let url = format!("{}/{}/{name}", base.trim_end_matches('/'), request.branch);
-            confirm_one(request, &url, size, sha256, deadline)
+            let url = format!("{}/{}/{name}", base.trim_end_matches('/'), route.branch);
+            confirm_one(route, &url, size, sha256, deadline)
                 .map_err(|error| unconfirmed(error, &url, manifest_switched))?;
             confirmed += 1;
             on_event(PublishEvent::Confirmed { url });
@@ -73,7 +83,7 @@ fn unconfirmed(error: Unserved, url: &str, manifest_switched: bool) -> PublishEr
 
 /// Fetches until the right bytes come or the host had its time: hosts serve old copies for a while.
 fn confirm_one(
-    request: &PublishRequest<'_>,
+    route: &PublishRoute<'_>,
     url: &str,
     size: u64,
     sha256: Sha256Digest,
@@ -81,14 +91,14 @@ fn confirm_one(
 ) -> Result<(), Unserved> {
     let parsed = HttpUrl::parse(url).map_err(|error| Unserved::Differs(error.to_string()))?;
     loop {
-        if request.stop.load(Ordering::Relaxed) {
+        if route.stop.load(Ordering::Relaxed) {
             return Err(Unserved::Stopped);
         }
-        let why = match fetch_digest(request, &parsed) {
+        let why = match fetch_digest(route, &parsed) {
             Ok((found, actual)) if found == size && actual == sha256 => return Ok(()),
             Ok((found, _)) if found != size => format!("{found} bytes came instead of {size}"),
             Ok((_, actual)) => format!("SHA-256 {actual} came instead of {sha256}"),
-            Err(_) if request.stop.load(Ordering::Relaxed) => return Err(Unserved::Stopped),
+            Err(_) if route.stop.load(Ordering::Relaxed) => return Err(Unserved::Stopped),
             Err(error) => error.to_string(),
         };
         if Instant::now() + PAUSE > deadline {
@@ -98,11 +108,11 @@ fn confirm_one(
     }
 }
 
-fn fetch_digest(request: &PublishRequest<'_>, url: &HttpUrl) -> Result<(u64, Sha256Digest), HttpError> {
-    request.client.with_retries(request.stop, |_| {
+fn fetch_digest(route: &PublishRoute<'_>, url: &HttpUrl) -> Result<(u64, Sha256Digest), HttpError> {
+    route.client.with_retries(route.stop, |_| {
         let mut get = Request::get(url.clone());
         get.headers.push(("cache-control".to_owned(), "no-cache".to_owned()));
-        let mut response = request.client.send(&get, request.stop)?;
+        let mut response = route.client.send(&get, route.stop)?;
         let mut hash = Sha256::new();
         let mut size = 0;
         let mut block = vec![0; BLOCK];
@@ -112,7 +122,7 @@ fn fetch_digest(request: &PublishRequest<'_>, url: &HttpUrl) -> Result<(u64, Sha
                 read => {
                     hash.update(&block[..read]);
                     size += read as u64;
-                    request.progress.advance(read as u64);
+                    route.progress.advance(read as u64);
                 }
             }
         }

@@ -55,6 +55,11 @@ pub enum PublishError {
         /// The remote.
         remote: String,
     },
+    /// Nothing could be fetched again.
+    #[error(
+        "no remote has an address under which devices fetch, so that nothing could be looked at; give one as NAME=RAW_URL, or say that nothing shall be looked at (--unconfirmed)"
+    )]
+    NoAddress,
     /// A push was refused.
     #[error("{remote} refuses the push: {why}")]
     Refused {
@@ -92,7 +97,7 @@ pub enum PublishError {
         path: Utf8PathBuf,
     },
     /// What devices would fetch is not what was published.
-    #[error("{url} does not serve what was published: {why}; {}", if *manifest_switched { "the manifest is switched already: publish again to repeat the check, or roll back" } else { "the manifest was not switched" })]
+    #[error("{url} does not serve what was published: {why}; {}", if *manifest_switched { "the branch is changed already: run the same command again to repeat the check" } else { "the manifest was not switched" })]
     Unconfirmed {
         /// The address.
         url: String,
@@ -120,6 +125,6 @@ pub enum PublishError {
         branch: String,
     },
     /// A person or signal stopped it.
-    #[error("stopped; publish again to go on")]
+    #[error("stopped; run the same command again to go on")]
     Interrupted,
 }

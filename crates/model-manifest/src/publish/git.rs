@@ -5,6 +5,7 @@ use std::{
     collections::BTreeMap,
     io::{Read, Write},
     process::{Child, Command, Stdio},
+    thread,
 };
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -101,12 +102,16 @@ impl Git {
             command.stdin(Stdio::piped());
         }
         let mut child = command.spawn().map_err(|source| PublishError::NoGit { source })?;
-        if let (Some(mut stdin), Some(input)) = (child.stdin.take(), input) {
-            // git reads all of its input before it answers, so this cannot wait for itself; where it has failed, its exit
-            // status says so below.
-            let _ = stdin.write_all(input);
-        }
-        let output = child.wait_with_output().map_err(|source| PublishError::NoGit { source })?;
+        let stdin = child.stdin.take();
+        let output = thread::scope(|scope| {
+            if let (Some(mut stdin), Some(input)) = (stdin, input) {
+                // git answers line by line: it stops reading when nobody takes its answers. Where it has failed, its exit
+                // status says so below.
+                scope.spawn(move || drop(stdin.write_all(input)));
+            }
+            child.wait_with_output()
+        });
+        let output = output.map_err(|source| PublishError::NoGit { source })?;
         if output.status.success() {
             return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
         }
@@ -222,12 +227,28 @@ impl Git {
         }
     }
 
+    /// The size of a stored file.
+    pub fn size(&self, id: &str) -> Result<u64, PublishError> {
+        let arguments = ["cat-file", "-s", id];
+        let said = self.run(&arguments)?;
+        said.trim().parse().map_err(|_| self.failed(&arguments, said.as_bytes()))
+    }
+
+    /// The commits of a branch's own line from `old` (exclusive) to `new`, oldest first.
+    pub fn commits_between(&self, old: Option<&str>, new: &str) -> Result<Vec<String>, PublishError> {
+        let excluded = old.map(|old| format!("^{old}"));
+        let mut arguments = vec!["rev-list", "--first-parent", "--reverse", new];
+        arguments.extend(excluded.as_deref());
+        Ok(self.run(&arguments)?.lines().map(str::to_owned).collect())
+    }
+
     /// A small stored text.
     pub fn text(&self, id: &str) -> Result<String, PublishError> {
         self.run(&["cat-file", "blob", id])
     }
 
-    /// Moves a branch of a remote from `old` to `commit`, if it still stands at `old`. `Ok(false)` where it does not.
+    /// Moves a branch of a remote from `old` to `commit`, which contains it, if it still stands at `old`. `Ok(false)` where it
+    /// does not.
     pub fn push(
         &self,
         remote: &str,
@@ -235,6 +256,13 @@ impl Git {
         old: Option<&str>,
         commit: &str,
     ) -> Result<bool, PublishError> {
+        // A lease alone would also let a push through that takes commits away.
+        if let Some(old) = old
+            && !self.is_ancestor(old, commit)?
+        {
+            let why = format!("{commit} does not contain {old}, at which the branch stands");
+            return Err(PublishError::Refused { remote: remote.to_owned(), why });
+        }
         let lease = format!("--force-with-lease=refs/heads/{branch}:{}", old.unwrap_or_default());
         let target = format!("{commit}:refs/heads/{branch}");
         // Hooks of the clone (such as one that uploads LFS objects) have no part in this.
@@ -274,4 +302,40 @@ fn hash_output(child: &mut Child) -> std::io::Result<Sha256Digest> {
         }
     }
     Ok(hash.finish())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "thousands of files that nobody keeps need no sync")]
+    fn thousands_of_names_pass_through_git() {
+        let dir = tempfile::tempdir().unwrap();
+        let dir = Utf8Path::from_path(dir.path()).unwrap();
+        let git = Git::new(dir);
+        git.run(&["init", "--quiet"]).unwrap();
+        git.run(&["config", "user.name", "Publisher"]).unwrap();
+        git.run(&["config", "user.email", "publisher@example.invalid"]).unwrap();
+        let names: Vec<String> =
+            (0..5000).map(|number| format!("model{number:04}_driving_tinygrad.pkl")).collect();
+        let files: Vec<Utf8PathBuf> = names.iter().map(|name| dir.join(name)).collect();
+        for (name, file) in names.iter().zip(&files) {
+            std::fs::write(file, name).unwrap();
+        }
+        let ids = git.hash_files(&files, true).unwrap();
+        let entries = names.iter().cloned().zip(ids.iter().map(|id| TreeEntry::file(id)));
+        let commit = git.commit(&entries.collect(), None, "All of them\n", 1_790_000_000).unwrap();
+        let mut blobs = git.blobs_between(None, &commit).unwrap();
+        blobs.sort();
+        let expected: Vec<_> = names
+            .into_iter()
+            .zip(ids)
+            .map(|(name, id)| {
+                let size = name.len() as u64;
+                (name, id, size)
+            })
+            .collect();
+        assert_eq!(blobs, expected);
+    }
 }

@@ -9,7 +9,8 @@
 //! (they are scanned as a whole before the first push); a file that changes after it was verified (its digest in the commit
 //! is compared); a host that serves something else than was pushed (nothing is called published before it was fetched and
 //! hashed); a kill (publishing again goes on: what is on the branch already is not pushed again); two remotes of which one
-//! was left behind (it is brought up first).
+//! was left behind (it is brought up first, commit by commit). No push ever takes a commit away: each new tip contains the old
+//! one.
 
 mod confirm;
 mod content;
@@ -58,13 +59,9 @@ impl std::str::FromStr for Remote {
     }
 }
 
-/// What to publish, and where.
+/// Where releases go, and how they are looked at there.
 #[derive(Clone, Copy)]
-pub struct PublishRequest<'a> {
-    /// The release, as the gate let it through.
-    pub release: &'a VerifiedRelease,
-    /// The workspace that it is in.
-    pub workspace: &'a Utf8Path,
+pub struct PublishRoute<'a> {
     /// A local clone of the resource repository; only objects are written to it.
     pub repository: &'a Utf8Path,
     /// The remotes, all of which get the release.
@@ -75,10 +72,8 @@ pub struct PublishRequest<'a> {
     pub part_limit: PartLimit,
     /// About how many bytes one push may bring.
     pub batch_bytes: u64,
-    /// Signs the part list, where there is a key.
-    pub signer: Option<&'a Signer>,
-    /// The time of the commits, in seconds since 1970.
-    pub seconds: i64,
+    /// Whether to go on where no remote has an address for devices, so that nothing can be fetched again.
+    pub unconfirmed: bool,
     /// How long a host may take until it serves what was pushed.
     pub settle: std::time::Duration,
     /// Fetches what was published.
@@ -87,6 +82,21 @@ pub struct PublishRequest<'a> {
     pub progress: &'a dyn Progress,
     /// Set by a person or signal to stop between two changes.
     pub stop: &'a AtomicBool,
+}
+
+/// What to publish, and where.
+#[derive(Clone, Copy)]
+pub struct PublishRequest<'a> {
+    /// The release, as the gate let it through.
+    pub release: &'a VerifiedRelease,
+    /// The workspace that it is in.
+    pub workspace: &'a Utf8Path,
+    /// Where it goes.
+    pub route: PublishRoute<'a>,
+    /// Signs the part list, where there is a key.
+    pub signer: Option<&'a Signer>,
+    /// The time of the commits, in seconds since 1970.
+    pub seconds: i64,
 }
 
 /// Something that happened while publishing.

@@ -83,20 +83,20 @@ impl fmt::Display for PublishPlan {
 /// # Errors
 /// [`PublishError`] of git, and where the remotes contradict each other.
 pub fn plan_publish(request: &PublishRequest<'_>) -> Result<PublishPlan, PublishError> {
-    let git = Git::new(request.repository);
+    let git = Git::new(request.route.repository);
     let mut content = Content::of(request.release, request.workspace, request.signer)?;
     let mut remotes = Vec::new();
-    for remote in request.remotes {
-        let tip = git.remote_tip(&remote.name, request.branch)?;
+    for remote in request.route.remotes {
+        let tip = git.remote_tip(&remote.name, request.route.branch)?;
         remotes.push(RemoteTip { remote: remote.name.clone(), tip });
     }
-    let base = common_base(&git, request.branch, &remotes)?;
+    let base = common_base(&git, request.route.branch, &remotes)?;
     let tree = base.as_deref().map_or_else(|| Ok(Tree::new()), |base| git.tree(base))?;
     if let Some(signer) = request.signer {
         content.keep_signature(&git, &tree, signer)?;
     }
     let mut plan = PublishPlan {
-        branch: request.branch.to_owned(),
+        branch: request.route.branch.to_owned(),
         remotes,
         base,
         batches: Vec::new(),
@@ -111,7 +111,11 @@ pub fn plan_publish(request: &PublishRequest<'_>) -> Result<PublishPlan, Publish
 }
 
 /// The tip that contains all others. A remote that was left behind by an earlier, stopped publication is brought up.
-fn common_base(git: &Git, branch: &str, remotes: &[RemoteTip]) -> Result<Option<String>, PublishError> {
+pub(super) fn common_base(
+    git: &Git,
+    branch: &str,
+    remotes: &[RemoteTip],
+) -> Result<Option<String>, PublishError> {
     let mut base: Option<&RemoteTip> = None;
     for remote in remotes {
         let Some(tip) = &remote.tip else { continue };
@@ -143,12 +147,12 @@ fn batches(git: &Git, request: &PublishRequest<'_>, plan: &mut PublishPlan) -> R
             continue;
         }
         let bytes: u64 = missing.iter().map(|(_, size)| size).sum();
-        if !batch.is_empty() && batch.bytes + bytes > request.batch_bytes {
+        if !batch.is_empty() && batch.bytes + bytes > request.route.batch_bytes {
             plan.batches.push(std::mem::replace(&mut batch, Batch::empty()));
         }
         // An artifact larger than a push takes several: its old checksum goes with the first of them, the new one comes
         // with the last, and readers refuse parts without a checksum.
-        if bytes > request.batch_bytes {
+        if bytes > request.route.batch_bytes {
             removes.extend(
                 artifact
                     .files
@@ -159,7 +163,7 @@ fn batches(git: &Git, request: &PublishRequest<'_>, plan: &mut PublishPlan) -> R
         }
         batch.removes.append(&mut removes);
         for (name, size) in missing {
-            if batch.bytes > 0 && batch.bytes + size > request.batch_bytes {
+            if batch.bytes > 0 && batch.bytes + size > request.route.batch_bytes {
                 plan.batches.push(std::mem::replace(&mut batch, Batch::empty()));
             }
             batch.bytes += size;

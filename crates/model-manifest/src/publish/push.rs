@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, sync::atomic::Ordering};
 use serde::Serialize;
 
 use super::{
-    PublishError, PublishEvent, PublishPlan, PublishRequest,
+    PublishError, PublishEvent, PublishPlan, PublishRequest, PublishRoute,
     confirm::{confirm_artifacts, confirm_texts},
     git::{Git, Tree, TreeEntry},
     plan::plan_publish,
@@ -50,7 +50,8 @@ pub fn publish(
     request: &PublishRequest<'_>,
     on_event: &mut dyn FnMut(PublishEvent),
 ) -> Result<Published, PublishError> {
-    let git = Git::new(request.repository);
+    check_route(&request.route)?;
+    let git = Git::new(request.route.repository);
     let first = plan_publish(request)?;
     let manifest_name = first.content.manifest_name().to_owned();
     let manifest_before = first.tree.get(&manifest_name).cloned();
@@ -68,13 +69,13 @@ pub fn publish(
                 if now != manifest_before.as_ref() && !ours {
                     return Err(PublishError::ManifestMoved {
                         file: manifest_name,
-                        branch: request.branch.to_owned(),
+                        branch: request.route.branch.to_owned(),
                     });
                 }
             }
         }
     }
-    Err(PublishError::Moving { branch: request.branch.to_owned(), remote: moving })
+    Err(PublishError::Moving { branch: request.route.branch.to_owned(), remote: moving })
 }
 
 fn attempt(
@@ -83,7 +84,7 @@ fn attempt(
     plan: &PublishPlan,
     on_event: &mut dyn FnMut(PublishEvent),
 ) -> Result<Outcome, PublishError> {
-    check_stop(request)?;
+    check_stop(&request.route)?;
     let made = make_commits(git, request, plan, on_event)?;
     let last = made.manifest.as_ref().or(made.artifacts.last()).or(plan.base.as_ref());
     let Some(last) = last.cloned() else {
@@ -91,38 +92,87 @@ fn attempt(
         return Ok(Outcome::Done(Published { commit: String::new(), commits: 0, confirmed: 0 }));
     };
     scan(git, request, plan, &last)?;
+    let route = &request.route;
     let mut tips: Vec<Option<String>> = plan.remotes.iter().map(|remote| remote.tip.clone()).collect();
     // A remote that was left behind comes up to the base first, then all go on together.
-    let steps = plan.base.iter().chain(&made.artifacts);
-    for commit in steps {
-        for (at, remote) in request.remotes.iter().enumerate() {
-            if !move_branch(git, request, &remote.name, &mut tips[at], commit, on_event)? {
+    for (remote, tip) in route.remotes.iter().zip(&mut tips) {
+        if let Some(base) = &plan.base
+            && !bring_up(git, route, &remote.name, tip, base, on_event)?
+        {
+            return Ok(Outcome::Moved { remote: remote.name.clone() });
+        }
+    }
+    for commit in &made.artifacts {
+        for (remote, tip) in route.remotes.iter().zip(&mut tips) {
+            if !move_branch(git, route, &remote.name, tip, commit, on_event)? {
                 return Ok(Outcome::Moved { remote: remote.name.clone() });
             }
         }
     }
-    let mut confirmed = confirm_artifacts(request, &plan.content, on_event)?;
+    let mut confirmed = confirm_artifacts(route, &plan.content, on_event)?;
     if let Some(commit) = &made.manifest {
-        check_stop(request)?;
-        for (at, remote) in request.remotes.iter().enumerate() {
-            if !move_branch(git, request, &remote.name, &mut tips[at], commit, on_event)? {
+        check_stop(route)?;
+        for (remote, tip) in route.remotes.iter().zip(&mut tips) {
+            if !move_branch(git, route, &remote.name, tip, commit, on_event)? {
                 return Ok(Outcome::Moved { remote: remote.name.clone() });
             }
         }
     }
-    confirmed += confirm_texts(request, &plan.content, on_event)?;
+    confirmed += confirm_texts(route, &plan.content, on_event)?;
     let commits = made.artifacts.len() + usize::from(made.manifest.is_some());
     Ok(Outcome::Done(Published { commit: last, commits, confirmed }))
 }
 
-fn check_stop(request: &PublishRequest<'_>) -> Result<(), PublishError> {
-    if request.stop.load(Ordering::Relaxed) { Err(PublishError::Interrupted) } else { Ok(()) }
+/// Whether what is pushed can be looked at, or nobody wants that.
+pub(super) fn check_route(route: &PublishRoute<'_>) -> Result<(), PublishError> {
+    let has_address = route.remotes.iter().any(|remote| remote.raw_base.is_some());
+    if has_address || route.unconfirmed { Ok(()) } else { Err(PublishError::NoAddress) }
+}
+
+fn check_stop(route: &PublishRoute<'_>) -> Result<(), PublishError> {
+    if route.stop.load(Ordering::Relaxed) { Err(PublishError::Interrupted) } else { Ok(()) }
+}
+
+/// Brings a remote's branch, which was left behind or does not exist, up to `base` in pushes of limited size. What others have
+/// put there is not judged by its name; a file that is too large for the remote is found before the first push.
+pub(super) fn bring_up(
+    git: &Git,
+    route: &PublishRoute<'_>,
+    remote: &str,
+    tip: &mut Option<String>,
+    base: &str,
+    on_event: &mut dyn FnMut(PublishEvent),
+) -> Result<bool, PublishError> {
+    if tip.as_deref() == Some(base) {
+        return Ok(true);
+    }
+    let limit = route.part_limit.bytes();
+    let too_large = |(_, _, size): &(String, String, u64)| *size > limit;
+    if let Some((name, _, size)) = git.blobs_between(tip.as_deref(), base)?.into_iter().find(too_large) {
+        return Err(PublishError::OverLimit { name, size, limit });
+    }
+    let (mut before, mut bytes) = (tip.clone(), 0);
+    let mut waiting: Option<String> = None;
+    for commit in git.commits_between(tip.as_deref(), base)? {
+        let brings: u64 =
+            git.blobs_between(before.as_deref(), &commit)?.iter().map(|(_, _, size)| size).sum();
+        if let Some(commit) = waiting.take_if(|_| bytes + brings > route.batch_bytes) {
+            bytes = 0;
+            if !move_branch(git, route, remote, tip, &commit, on_event)? {
+                return Ok(false);
+            }
+        }
+        bytes += brings;
+        before = Some(commit.clone());
+        waiting = Some(commit);
+    }
+    move_branch(git, route, remote, tip, base, on_event)
 }
 
 /// Moves a remote's branch to a commit, unless it contains it already. False where somebody else moved it.
-fn move_branch(
+pub(super) fn move_branch(
     git: &Git,
-    request: &PublishRequest<'_>,
+    route: &PublishRoute<'_>,
     remote: &str,
     tip: &mut Option<String>,
     commit: &str,
@@ -131,8 +181,8 @@ fn move_branch(
     if tip.as_deref() == Some(commit) {
         return Ok(true);
     }
-    check_stop(request)?;
-    if !git.push(remote, request.branch, tip.as_deref(), commit)? {
+    check_stop(route)?;
+    if !git.push(remote, route.branch, tip.as_deref(), commit)? {
         return Ok(false);
     }
     *tip = Some(commit.to_owned());
@@ -152,7 +202,7 @@ fn make_commits(
     let version = request.release.version();
     let mut artifacts = Vec::new();
     for (number, batch) in plan.batches.iter().enumerate() {
-        check_stop(request)?;
+        check_stop(&request.route)?;
         for name in &batch.removes {
             tree.remove(name);
         }
@@ -215,7 +265,7 @@ fn message(subject: &str, release: &str) -> String {
 /// Looks at everything that would be pushed, as a whole: the name and size of every file in every commit, and the digest of
 /// every file that would stand on the branch.
 fn scan(git: &Git, request: &PublishRequest<'_>, plan: &PublishPlan, last: &str) -> Result<(), PublishError> {
-    let limit = request.part_limit.bytes();
+    let limit = request.route.part_limit.bytes();
     for (name, _, size) in git.blobs_between(plan.base.as_deref(), last)? {
         if !plan.content.may_change(&name) {
             return Err(PublishError::NotAllowed { name });

@@ -1,80 +1,130 @@
 //! Going back to the release before.
+//!
+//! What can go wrong: the remotes stand at different commits (one that was left behind is brought up, others are a person's
+//! affair, and nothing is pushed), a kill between two remotes (rolling back again finishes the other one), somebody else's
+//! work since the release (it stays, and the new commit is on top of it).
 
-use camino::Utf8Path;
 use serde::Serialize;
 
-use super::{PublishError, PublishEvent, Remote, git::Git, push::TRAILER};
+use super::{
+    PublishError, PublishEvent, PublishRoute,
+    confirm::confirm_files,
+    git::{Git, Tree},
+    plan::{RemoteTip, common_base},
+    push::{TRAILER, bring_up, check_route, move_branch},
+};
 
 /// What was rolled back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct RolledBack {
-    /// The new commit.
+    /// The commit that every remote's branch stands at.
     pub commit: String,
-    /// Files that got their earlier content, or went.
+    /// Files that have their earlier content, or are gone.
     pub files: Vec<String>,
+    /// Files that were fetched again and found right.
+    pub confirmed: usize,
 }
+
+/// The trailer that names the release's last commit in the commit that rolls it back.
+const ROLLBACK_TRAILER: &str = "Rolls-Back";
+/// How far back a release is looked for.
+const HISTORY: &str = "--max-count=1000";
 
 /// One commit of a branch's history.
 struct Logged {
     commit: String,
     parent: Option<String>,
     release: Option<String>,
+    rolls_back: Option<String>,
+}
+
+/// The newest release of a branch.
+struct Span {
+    /// Its last commit.
+    newest: String,
+    /// The commit before its first.
+    before: Option<String>,
+    /// Whether it was rolled back already.
+    is_rolled_back: bool,
 }
 
 /// Undoes the newest release on the branch: one more commit, in which every file that the release changed is what it was
-/// before, unless somebody has changed it since. History is kept.
+/// before, unless somebody has changed it since. History is kept: every push goes forward.
 ///
 /// # Errors
-/// [`PublishError::NothingToRollBack`] where the branch has no release of this tool; otherwise as publishing.
+/// [`PublishError::NothingToRollBack`] where the branch has no release of this tool; [`PublishError::Diverged`] where the
+/// remotes contradict each other; otherwise as publishing.
 pub fn rollback(
-    repository: &Utf8Path,
-    remotes: &[Remote],
-    branch: &str,
+    route: &PublishRoute<'_>,
     seconds: i64,
     on_event: &mut dyn FnMut(PublishEvent),
 ) -> Result<RolledBack, PublishError> {
-    let git = Git::new(repository);
-    let nothing = || PublishError::NothingToRollBack { branch: branch.to_owned() };
+    check_route(route)?;
+    let git = Git::new(route.repository);
+    let nothing = || PublishError::NothingToRollBack { branch: route.branch.to_owned() };
     let mut tips = Vec::new();
-    for remote in remotes {
-        tips.push(git.remote_tip(&remote.name, branch)?.ok_or_else(nothing)?);
+    for remote in route.remotes {
+        let tip = git.remote_tip(&remote.name, route.branch)?.ok_or_else(nothing)?;
+        tips.push(RemoteTip { remote: remote.name.clone(), tip: Some(tip) });
     }
-    let tip = tips.first().cloned().ok_or_else(nothing)?;
-    let (newest, before) = release_span(&git, &tip)?.ok_or_else(nothing)?;
-    let old = before.as_deref().map_or_else(|| Ok(Default::default()), |before| git.tree(before))?;
-    let new = git.tree(&newest)?;
-    let mut tree = git.tree(&tip)?;
+    let base = common_base(&git, route.branch, &tips)?.ok_or_else(nothing)?;
+    let span = release_span(&git, &base)?.ok_or_else(nothing)?;
+    let old = span.before.as_deref().map_or_else(|| Ok(Tree::new()), |before| git.tree(before))?;
+    let new = git.tree(&span.newest)?;
+    let mut tree = git.tree(&base)?;
+    let released = new.keys().chain(old.keys().filter(|name| !new.contains_key(*name)));
+    let released: Vec<&String> = released.filter(|name| old.get(*name) != new.get(*name)).collect();
+    let changed: Vec<&String> =
+        released.iter().copied().filter(|name| tree.get(*name) == new.get(*name)).collect();
+    let target = if changed.is_empty() {
+        if !span.is_rolled_back {
+            return Err(nothing());
+        }
+        // An earlier run was stopped before every remote had it, or before it was looked at.
+        base.clone()
+    } else {
+        for &name in &changed {
+            match old.get(name) {
+                Some(entry) => tree.insert(name.clone(), entry.clone()),
+                None => tree.remove(name),
+            };
+        }
+        let subject = format!("Roll back the release {:.12}", span.newest);
+        let message = format!("{subject}\n\n{ROLLBACK_TRAILER}: {}\n", span.newest);
+        let commit = git.commit(&tree, Some(&base), &message, seconds)?;
+        let files = changed.len();
+        on_event(PublishEvent::Committed { commit: commit.clone(), subject, files, bytes: 0 });
+        commit
+    };
+    for remote in &mut tips {
+        let moved = bring_up(&git, route, &remote.remote, &mut remote.tip, &base, on_event)?
+            && move_branch(&git, route, &remote.remote, &mut remote.tip, &target, on_event)?;
+        if !moved {
+            let (branch, remote) = (route.branch.to_owned(), remote.remote.clone());
+            return Err(PublishError::Moving { branch, remote });
+        }
+    }
     let mut files = Vec::new();
-    for name in new.keys().chain(old.keys().filter(|name| !new.contains_key(*name))) {
-        if old.get(name) == new.get(name) || tree.get(name) != new.get(name) {
-            continue;
+    for name in released.iter().filter(|name| tree.get(**name) == old.get(**name)) {
+        if let Some(entry) = old.get(*name) {
+            files.push(((*name).clone(), git.size(&entry.id)?, git.digest(&entry.id)?));
         }
-        match old.get(name) {
-            Some(entry) => tree.insert(name.clone(), entry.clone()),
-            None => tree.remove(name),
-        };
-        files.push(name.clone());
     }
-    if files.is_empty() {
-        return Err(nothing());
-    }
-    let subject = format!("Roll back the release {newest:.12}");
-    let commit = git.commit(&tree, Some(&tip), &format!("{subject}\n"), seconds)?;
-    on_event(PublishEvent::Committed { commit: commit.clone(), subject, files: files.len(), bytes: 0 });
-    for (remote, old) in remotes.iter().zip(&tips) {
-        if !git.push(&remote.name, branch, Some(old), &commit)? {
-            return Err(PublishError::Moving { branch: branch.to_owned(), remote: remote.name.clone() });
-        }
-        on_event(PublishEvent::Pushed { remote: remote.name.clone(), commit: commit.clone() });
-    }
-    Ok(RolledBack { commit, files })
+    let confirmed = confirm_files(route, &files, on_event)?;
+    let names = if changed.is_empty() { &released } else { &changed };
+    Ok(RolledBack { commit: target, files: names.iter().map(|name| (*name).clone()).collect(), confirmed })
 }
 
 /// The newest release's last commit, and the commit before its first.
-fn release_span(git: &Git, tip: &str) -> Result<Option<(String, Option<String>)>, PublishError> {
-    let format = format!("--format=%H %P|%(trailers:key={TRAILER},valueonly,separator=%x2C)");
-    let log = git.run(&["log", "--first-parent", "--max-count=1000", &format, tip])?;
-    let mut commits = log.lines().filter_map(parse_line).skip_while(|logged| logged.release.is_none());
+fn release_span(git: &Git, tip: &str) -> Result<Option<Span>, PublishError> {
+    let trailer = |key: &str| format!("%(trailers:key={key},valueonly,separator=%x2C)");
+    let format = format!("--format=%H %P|{}|{}", trailer(TRAILER), trailer(ROLLBACK_TRAILER));
+    let log = git.run(&["log", "--first-parent", HISTORY, &format, tip])?;
+    let mut rolled_back = Vec::new();
+    let mut commits = log.lines().filter_map(parse_line).skip_while(|logged| {
+        rolled_back.extend(logged.rolls_back.clone());
+        logged.release.is_none()
+    });
     let Some(newest) = commits.next() else { return Ok(None) };
     // Commits of others may lie between those of the release.
     let mut before = newest.parent.clone();
@@ -85,15 +135,18 @@ fn release_span(git: &Git, tip: &str) -> Result<Option<(String, Option<String>)>
             None => {}
         }
     }
-    Ok(Some((newest.commit, before)))
+    let is_rolled_back = rolled_back.contains(&newest.commit);
+    Ok(Some(Span { newest: newest.commit, before, is_rolled_back }))
 }
 
 fn parse_line(line: &str) -> Option<Logged> {
-    let (commits, release) = line.split_once('|')?;
-    let mut commits = commits.split_whitespace();
+    let mut fields = line.splitn(3, '|');
+    let mut commits = fields.next()?.split_whitespace();
+    let mut field = || fields.next().map(|text| text.trim().to_owned()).filter(|text| !text.is_empty());
     Some(Logged {
         commit: commits.next()?.to_owned(),
         parent: commits.next().map(str::to_owned),
-        release: Some(release.trim().to_owned()).filter(|release| !release.is_empty()),
+        release: field(),
+        rolls_back: field(),
     })
 }

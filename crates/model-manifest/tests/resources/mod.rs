@@ -7,8 +7,8 @@ use artifact_parts::PartLimit;
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::NoProgress;
 use model_manifest::{
-    GateOptions, GateReport, PublishError, PublishRequest, Published, Remote, Signer, VerifiedRelease,
-    publish, verify_workspace_by,
+    GateOptions, GateReport, PublishError, PublishRequest, PublishRoute, Published, Remote, RolledBack,
+    Signer, VerifiedRelease, publish, rollback, verify_workspace_by,
 };
 use rebuild_workspace::ReleaseProof;
 use verified_download::{HttpClient, HttpOptions};
@@ -143,23 +143,40 @@ impl Resources {
         work: impl FnOnce(&PublishRequest<'_>) -> T,
     ) -> T {
         let release = release(bench);
-        let remotes = self.remotes();
-        let stop = AtomicBool::new(false);
+        let (remotes, stop) = (self.remotes(), AtomicBool::new(false));
         work(&PublishRequest {
             release: &release,
             workspace: bench.root(),
-            repository: &self.dir.join("clone"),
-            remotes: &remotes,
-            branch: "Models",
-            part_limit: PartLimit::from_bytes(10_000).unwrap(),
-            batch_bytes,
+            route: PublishRoute { batch_bytes, ..self.route(&self.dir.join("clone"), &remotes, &stop) },
             signer,
             seconds: 1_790_000_000,
+        })
+    }
+
+    /// The way to these remotes through this clone.
+    pub fn route<'a>(
+        &'a self,
+        repository: &'a Utf8Path,
+        remotes: &'a [Remote],
+        stop: &'a AtomicBool,
+    ) -> PublishRoute<'a> {
+        PublishRoute {
+            repository,
+            remotes,
+            branch: "Models",
+            part_limit: PartLimit::from_bytes(10_000).unwrap(),
+            batch_bytes: 50,
+            unconfirmed: false,
             settle: Duration::ZERO,
             client: &self.client,
             progress: &NoProgress,
-            stop: &stop,
-        })
+            stop,
+        }
+    }
+
+    pub fn rollback(&self) -> Result<RolledBack, PublishError> {
+        let (remotes, stop) = (self.remotes(), AtomicBool::new(false));
+        rollback(&self.route(&self.dir.join("clone"), &remotes, &stop), 1_790_000_001, &mut |_| {})
     }
 
     pub fn publish(&self, bench: &Bench) -> Result<Published, PublishError> {
