@@ -46,6 +46,13 @@ pub fn base_manifest(snapshot: &Snapshot, request: &BaseRequest<'_>) -> (Manifes
     (manifest, added.into_iter().map(|id| Note::Added { id }).collect())
 }
 
+/// A base manifest that this version does not understand would be written out under a name that it does.
+pub(crate) fn refuse_newer_base(draft: &mut Draft<'_>, base: &Manifest) {
+    if let Some(found) = newer_schema(Some(&base.to_json())) {
+        draft.problems.push(Problem::Newer { path: "the base manifest".into(), found });
+    }
+}
+
 /// Computes the plan that writes the base manifest. The snapshot is that of the base manifest's version.
 ///
 /// # Errors
@@ -58,6 +65,7 @@ pub fn plan_base(snapshot: &Snapshot, request: &BaseRequest<'_>) -> Result<Plan,
         entry_agrees(&mut draft.problems, snapshot, entry, entry.id());
     }
     let path = format!("manifests/model_names_{}.json", request.version);
+    refuse_newer_base(&mut draft, request.base);
     match newer_schema(snapshot.manifest.as_deref()) {
         Some(found) => draft.problems.push(Problem::Newer { path: Utf8Path::new(&path).into(), found }),
         None => draft.write_if_changed(&path, &manifest.to_json(), snapshot.manifest.as_deref()),

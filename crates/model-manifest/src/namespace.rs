@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     Additions, ArtifactSet, Folder, ManifestWorkError, Note, Plan, Problem, Snapshot,
+    base::refuse_newer_base,
     check::{self, newer_schema},
     reconcile::reconciled_manifest,
     relabel::{Draft, Move},
@@ -151,6 +152,7 @@ pub fn plan_namespace(
         IdMap::new(request.base.models.iter().map(|entry| entry.id()), request.version, request.suffix)?;
     let chosen = chosen_ids(&ids, request.completed)?;
     let mut draft = Draft::new(snapshot, request.version);
+    refuse_newer_base(&mut draft, request.base);
     let final_ids = recorded_releases(&ids, snapshot);
 
     let mut not_compiled = Vec::new();

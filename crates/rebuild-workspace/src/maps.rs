@@ -17,8 +17,8 @@ pub const EMBEDDED_SOURCE_MAPS: [(&str, &str); 2] = [
 /// The release IDs of recovered sources, as JSON text.
 pub const EMBEDDED_RELEASE_MAP: &str = include_str!("../../../data/model_release_map_v23.json");
 
-/// The maps that the namespace writes into the same folder: no source maps.
-const ID_MAP_PREFIX: &str = "model_id_namespace_";
+/// What else lies in the same folder and is no source map: what the namespace writes, and release maps.
+const OTHER_MAPS: [&str; 2] = ["model_id_namespace_", "model_release_map_"];
 
 /// The source maps in `given`, or those of the workspace where none is given, merged in the order of their names.
 ///
@@ -43,7 +43,8 @@ pub fn load_source_maps(workspace: &Workspace, given: &[Utf8PathBuf]) -> Result<
 fn maps_in_use(workspace: &Workspace) -> Result<Vec<Utf8PathBuf>, WorkspaceError> {
     let dir = workspace.source_maps_dir();
     let names = list_dir(&dir)?;
-    let is_map = |name: &String| name.ends_with(".json") && !name.starts_with(ID_MAP_PREFIX);
+    let is_other = |name: &String| OTHER_MAPS.iter().any(|prefix| name.starts_with(prefix));
+    let is_map = |name: &String| name.ends_with(".json") && !is_other(name);
     Ok(names.into_iter().filter(is_map).map(|name| dir.join(name)).collect())
 }
 

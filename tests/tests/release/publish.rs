@@ -214,9 +214,12 @@ fn wrong_command_lines_have_their_exit_codes() -> Result<()> {
     let publish = |repository: &str, remote: &str| {
         run(&mut bench.scenario.rebuild(&["publish", "--repository", repository, "--remote", remote]))
     };
-    let nowhere = publish("/no/such/clone", "origin")?;
+    let blind = publish(resources.clone_dir().as_str(), "origin")?;
+    blind.expect_code(2);
+    assert!(blind.stderr.contains("--unconfirmed"), "{}", blind.transcript());
+    let nowhere = publish("/no/such/clone", "origin=http://127.0.0.1:9/raw")?;
     nowhere.expect_code(1);
-    let unknown = publish(resources.clone_dir().as_str(), "upstream")?;
+    let unknown = publish(resources.clone_dir().as_str(), "upstream=http://127.0.0.1:9/raw")?;
     unknown.expect_code(1);
     assert!(unknown.stderr.contains("upstream"), "{}", unknown.transcript());
     Ok(())

@@ -5,7 +5,7 @@ use console_report::{Console, Failure};
 use model_catalog::ManifestVersion;
 use model_manifest::{BaseRequest, plan_base};
 
-use super::plans::{additions, carry_out, snapshot};
+use super::plans::{AdditionsArgs, carry_out, snapshot};
 use crate::{
     cli::{CatalogArgs, Cli},
     session::Session,
@@ -20,6 +20,8 @@ pub struct ManifestArgs {
     /// The version of the manifest.
     #[arg(long, default_value = "v22", value_name = "vN")]
     manifest_version: ManifestVersion,
+    #[command(flatten)]
+    additions: AdditionsArgs,
     /// Say what would be done, and change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -29,7 +31,7 @@ pub fn run(args: &ManifestArgs, cli: &Cli, console: &Console) -> Result<(), Fail
     let session = Session::for_run(cli, console, "rebuild manifest", args.dry_run)?;
     let base = session.required_base_manifest(&args.catalog)?;
     let snapshot = snapshot(&session, args.manifest_version, &args.catalog)?;
-    let additions = additions()?;
+    let additions = args.additions.load()?;
     let request = BaseRequest { base: &base, version: args.manifest_version, additions: &additions };
     carry_out(&session, plan_base(&snapshot, &request), args.dry_run)
 }

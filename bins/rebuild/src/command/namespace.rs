@@ -6,7 +6,7 @@ use model_catalog::{ManifestVersion, ModelId};
 use model_manifest::{NamespaceRequest, plan_namespace};
 use rebuild_workspace::load_manifest;
 
-use super::plans::{additions, carry_out, releases, snapshot};
+use super::plans::{MapArgs, carry_out, snapshot};
 use crate::{
     cli::{CatalogArgs, Cli},
     failure::of_workspace,
@@ -28,6 +28,8 @@ pub struct NamespaceArgs {
     /// Rename the files of these models only; the manifest lists all.
     #[arg(long, value_name = "ID", num_args = 1..)]
     completed_ids: Option<Vec<ModelId>>,
+    #[command(flatten)]
+    maps: MapArgs,
     /// Say what would be done, and change nothing.
     #[arg(long)]
     dry_run: bool,
@@ -39,7 +41,8 @@ pub fn run(args: &NamespaceArgs, cli: &Cli, console: &Console) -> Result<(), Fai
     let path = args.catalog.base_manifest.clone().unwrap_or(generated);
     let base = load_manifest(&path).map_err(of_workspace("the base manifest cannot be read"))?;
     let snapshot = snapshot(&session, args.manifest_version, &args.catalog)?;
-    let (releases, additions) = (releases()?, additions()?);
+    let releases = args.maps.releases(&session, args.manifest_version)?;
+    let additions = args.maps.additions()?;
     let request = NamespaceRequest {
         base: &base,
         version: args.manifest_version,

@@ -1,5 +1,7 @@
 //! What the commands have in common that change names and manifests: a snapshot, a plan, and its application.
 
+use camino::{Utf8Path, Utf8PathBuf};
+use clap::Args;
 use console_report::{Console, Exit, Failure};
 use durable_fs::Progress;
 use model_catalog::{ManifestVersion, ReleaseMap};
@@ -8,15 +10,70 @@ use rebuild_workspace::EMBEDDED_RELEASE_MAP;
 
 use crate::{cli::CatalogArgs, failure::of_manifest_work, session::Session};
 
-/// The release map of recovered sources.
-pub fn releases() -> Result<ReleaseMap, Failure> {
-    ReleaseMap::from_json(EMBEDDED_RELEASE_MAP)
-        .map_err(|error| Failure::new(Exit::Failed, "the built-in release map is not valid").because(&error))
+/// The namespace whose release map is built in.
+const EMBEDDED_VERSION: ManifestVersion = ManifestVersion::from_number(23);
+
+/// What a namespace has beside its suffix.
+#[derive(Debug, Args)]
+pub struct MapArgs {
+    /// Release IDs that do not follow from the suffix, by source ID [default: source-maps/model_release_map_vN.json, else the
+    /// built-in map of v23].
+    #[arg(long, value_name = "FILE")]
+    release_map: Option<Utf8PathBuf>,
+    #[command(flatten)]
+    additions: AdditionsArgs,
 }
 
-/// The models that manifests gain.
-pub fn additions() -> Result<Additions, Failure> {
-    Additions::embedded().map_err(|error| of_manifest_work("the built-in additions are not valid", &error))
+/// What manifests gain.
+#[derive(Debug, Args)]
+pub struct AdditionsArgs {
+    /// Models that manifests gain, by version [default: the built-in ones].
+    #[arg(long, value_name = "FILE")]
+    additions: Option<Utf8PathBuf>,
+}
+
+impl MapArgs {
+    /// The release IDs of recovered sources. Those of one namespace mean nothing in another.
+    pub fn releases(&self, session: &Session<'_>, version: ManifestVersion) -> Result<ReleaseMap, Failure> {
+        let own = session.workspace.source_maps_dir().join(format!("model_release_map_{version}.json"));
+        let (text, place) = match &self.release_map {
+            Some(path) => (read(path)?, path.to_string()),
+            None if own.exists() => (read(&own)?, own.to_string()),
+            None if version == EMBEDDED_VERSION => {
+                (EMBEDDED_RELEASE_MAP.to_owned(), "the built-in map".to_owned())
+            }
+            None => {
+                session.console.note(&format!(
+                    "there is no release map of {version} (--release-map, {own}): every model gets its ID by the suffix"
+                ));
+                return Ok(ReleaseMap::default());
+            }
+        };
+        ReleaseMap::from_json(&text)
+            .map_err(|error| Failure::new(Exit::Usage, format!("{place} is no release map")).because(&error))
+    }
+
+    /// The models that manifests gain.
+    pub fn additions(&self) -> Result<Additions, Failure> {
+        self.additions.load()
+    }
+}
+
+impl AdditionsArgs {
+    /// The models that manifests gain.
+    pub fn load(&self) -> Result<Additions, Failure> {
+        let Some(path) = &self.additions else {
+            return Additions::embedded()
+                .map_err(|error| of_manifest_work("the built-in additions are not valid", &error));
+        };
+        Additions::from_json(&read(path)?)
+            .map_err(|error| Failure::new(Exit::Usage, format!("{path} has no additions")).because(&error))
+    }
+}
+
+fn read(path: &Utf8Path) -> Result<String, Failure> {
+    std::fs::read_to_string(path)
+        .map_err(|error| Failure::new(Exit::Usage, format!("{path} cannot be read")).because(&error))
 }
 
 /// Everything that a plan is computed from.
