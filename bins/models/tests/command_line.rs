@@ -86,6 +86,42 @@ fn sources_are_read_before_anything_is_compiled() {
 }
 
 #[test]
+fn a_part_list_beside_the_parts_names_the_wrong_one() {
+    let bench = Bench::new();
+    let name = "m3_driving_tinygrad.pkl";
+    let content: Vec<u8> = (0..5_300_000u32).map(|i| (i % 249) as u8).collect();
+    fs::write(bench.dir.join(name), &content).unwrap();
+    run(models().arg("--split-artifact").arg(bench.dir.join(name)).args(["--chunk-size-mib", "2"]), 0);
+    fs::remove_file(bench.dir.join(name)).unwrap();
+    let sha256 = |bytes: &[u8]| durable_fs::Sha256::digest(bytes).to_string();
+    let part = |number: usize| fs::read(bench.dir.join(format!("{name}.p{number:02}"))).unwrap();
+    let parts: Vec<_> = (0..3)
+        .map(|number| {
+            let bytes = part(number);
+            serde_json::json!({"name": format!("{name}.p{number:02}"), "size": bytes.len(), "sha256": sha256(&bytes)})
+        })
+        .collect();
+    let list = serde_json::json!({"format": 1, "manifest": "v23", "artifacts": [{
+        "id": "m3", "filename": name, "size": content.len(), "sha256": sha256(&content), "parts": parts,
+    }]});
+    fs::write(bench.dir.join("model_parts_v23.json"), list.to_string()).unwrap();
+    run(models().arg("join").arg(bench.dir.join(name)), 0);
+    assert_eq!(fs::read(bench.dir.join(name)).unwrap(), content);
+
+    let mut flipped = part(1);
+    flipped[7] ^= 1;
+    fs::write(bench.dir.join(format!("{name}.p01")), flipped).unwrap();
+    for command in ["join", "verify"] {
+        let (_, stderr) = run(models().arg(command).arg(bench.dir.join(format!("{name}.p00"))), 1);
+        assert!(stderr.contains(&format!("{name}.p01")), "{command}: {stderr}");
+    }
+    assert_eq!(fs::read(bench.dir.join(name)).unwrap(), content, "the whole stays as it was");
+    fs::write(bench.dir.join("model_parts_v24.json"), "{").unwrap();
+    let (_, stderr) = run(models().arg("join").arg(bench.dir.join(name)), 2);
+    assert!(stderr.contains("model_parts_v24.json"), "{stderr}");
+}
+
+#[test]
 fn split_and_join_give_the_file_back() {
     let bench = Bench::new();
     let content: Vec<u8> = (0..5_300_000u32).map(|i| (i % 249) as u8).collect();
@@ -97,6 +133,11 @@ fn split_and_join_give_the_file_back() {
     fs::remove_file(&file).unwrap();
     run(models().arg("join").arg(bench.dir.join("big.pkl.p01")), 0);
     assert_eq!(fs::read(&file).unwrap(), content);
+    // The whole's name stands for its parts where only they are there; what is inside is no pickle.
+    fs::remove_file(&file).unwrap();
+    let (_, stderr) = run(models().arg("verify").arg(&file), 1);
+    assert!(stderr.contains("big.pkl") && !stderr.contains("parts of big.pkl"), "{stderr}");
+    run(models().arg("join").arg(bench.dir.join("big.pkl.sha256")), 0);
     fs::write(bench.dir.join("big.pkl.p01"), b"damaged").unwrap();
     run(models().arg("join").arg(&file), 1);
     run(models().arg("--split-artifact").arg(bench.dir.join("none.pkl")), 2);

@@ -80,7 +80,7 @@ fn kills_leave_the_older_file_or_the_new_one() {
         for kill in 0..kills / 2 {
             write_atomic(place.target(), b"older").unwrap();
             let mut running = child();
-            thread::sleep(longest.mul_f64((kill as f64 * 0.618_033_988_75 + 0.3).fract()));
+            thread::sleep(longest.mul_f64((kill as f64 * 0.618_033_988_75 + seed()).fract()));
             running.kill().unwrap();
             interrupted += usize::from(!running.wait().unwrap().success());
             let found = fs::read(place.target()).unwrap();
@@ -96,4 +96,12 @@ fn kills_leave_the_older_file_or_the_new_one() {
         assert_eq!(place.left(), [NAME], "nothing else stays");
     }
     println!("{kills} kills, {interrupted} of them before the end");
+    // On a busy machine the first runs may be slower than those that are killed; a campaign hits.
+    assert!(kills < 50 || interrupted * 4 >= kills, "only {interrupted} of {kills} kills hit anything");
+}
+
+/// Where in the run the kills begin, as a part of it: `CAMPAIGN_SEED`, or the same each time.
+fn seed() -> f64 {
+    let seed = std::env::var("CAMPAIGN_SEED").ok().and_then(|text| text.parse::<u32>().ok());
+    f64::from(seed.unwrap_or(20_261_130) % 9973) / 9973.0
 }

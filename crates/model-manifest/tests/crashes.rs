@@ -98,7 +98,9 @@ fn kills_end_in_the_undisturbed_files() {
     for kill in 0..kills {
         let bench = filled();
         let mut running = child(&bench);
-        thread::sleep(whole.mul_f64((kill as f64 * 0.618_033_988_75).fract()).max(Duration::from_millis(1)));
+        thread::sleep(
+            whole.mul_f64((kill as f64 * 0.618_033_988_75 + seed()).fract()).max(Duration::from_millis(1)),
+        );
         running.kill().unwrap();
         interrupted += usize::from(!running.wait().unwrap().success());
         pending += usize::from(bench.path(JOURNAL_NAME).exists());
@@ -108,6 +110,8 @@ fn kills_end_in_the_undisturbed_files() {
         assert_same(&bench.files(), &expected, "killed");
     }
     println!("{kills} kills, {interrupted} of them before the end, {pending} with a plan half applied");
+    // On a busy machine the first runs may be slower than those that are killed; a campaign hits.
+    assert!(kills < 50 || interrupted * 4 >= kills, "only {interrupted} of {kills} kills hit anything");
 }
 
 /// What should come of each model, said once more without the code under test: the release map where it knows the model,
@@ -162,4 +166,10 @@ proptest! {
             artifact_parts::verify(&ready, &name, artifact_parts::KnownParts::default(), &durable_fs::NoProgress).unwrap();
         }
     }
+}
+
+/// Where in the run the kills begin, as a part of it: `CAMPAIGN_SEED`, or the same each time.
+fn seed() -> f64 {
+    let seed = std::env::var("CAMPAIGN_SEED").ok().and_then(|text| text.parse::<u32>().ok());
+    f64::from(seed.unwrap_or(20_261_130) % 9973) / 9973.0
 }

@@ -66,7 +66,7 @@ fn kills_never_show_a_manifest_without_its_artifacts() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(longest.mul_f64((f64::from(kill as u32) * 0.618_033_988_75 + 0.2).fract()));
+        std::thread::sleep(longest.mul_f64((f64::from(kill as u32) * 0.618_033_988_75 + seed()).fract()));
         child.kill().unwrap();
         interrupted += usize::from(!child.wait().unwrap().success());
         // A push that git had begun may still end.
@@ -82,4 +82,12 @@ fn kills_never_show_a_manifest_without_its_artifacts() {
         );
     }
     println!("{kills} kills, {interrupted} of them before the end, {shown} times a branch with the release");
+    // On a busy machine the first runs may be slower than those that are killed; a campaign hits.
+    assert!(kills < 50 || interrupted * 4 >= kills, "only {interrupted} of {kills} kills hit anything");
+}
+
+/// Where in the run the kills begin, as a part of it: `CAMPAIGN_SEED`, or the same each time.
+fn seed() -> f64 {
+    let seed = std::env::var("CAMPAIGN_SEED").ok().and_then(|text| text.parse::<u32>().ok());
+    f64::from(seed.unwrap_or(20_261_130) % 9973) / 9973.0
 }

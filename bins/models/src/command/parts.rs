@@ -27,7 +27,13 @@ pub fn after_compile(
         }
         return Ok(None);
     }
-    make(artifact, dir, expected, args, console).map(Some)
+    let made = make(artifact, dir, expected, args, console);
+    if made.is_err() {
+        // The artifact in place is a new one: parts of the one before beside it would be taken for its own.
+        remove_set(dir, name)
+            .map_err(|error| of_parts(format!("parts of an earlier {name} were not removed"), &error))?;
+    }
+    made.map(Some)
 }
 
 /// Splits `artifact` into `into`, whatever its size.

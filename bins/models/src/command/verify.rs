@@ -1,6 +1,6 @@
 //! `models verify FILE`: whether an artifact, a set of parts or a metadata file may be used.
 
-use artifact_parts::{KnownParts, PartSet, PartsReader, verify as verify_parts};
+use artifact_parts::{PartSet, PartsReader, find_parts, verify as verify_parts};
 use artifact_pickle::{Expectations, InspectOptions, Verdict, inspect_source, judge, verify};
 use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
@@ -10,7 +10,7 @@ use model_catalog::{ArtifactName, Manifest, ManifestEntry, PartName, Target};
 use serde::Serialize;
 
 use super::{
-    join::whole_name,
+    join::{known, listed_beside, whole_name},
     judged::{AbiChoice, of_inspect},
 };
 use crate::failure::of_parts;
@@ -40,12 +40,24 @@ pub fn run(args: &VerifyArgs, console: &Console) -> Result<(), Failure> {
     let expected = expectations(args, &whole_name(name))?;
     let abi = args.abi.as_ref().map(AbiChoice::load).transpose()?;
     let options = InspectOptions { deep: args.deep, abi, ..InspectOptions::default() };
-    if PartName::parse(name).is_some() || args.file.extension() == Some("sha256") {
+    if PartName::parse(name).is_some()
+        || args.file.extension() == Some("sha256")
+        || is_in_parts(&args.file, name)
+    {
         return parts(&args.file, name, &options, &expected, console);
     }
     let verdict = verify(&args.file, &options, &expected).map_err(|error| of_inspect(&args.file, &error))?;
     console.result(&verdict, || verdict.to_string().trim_end().to_owned());
     judge_verdict(&verdict, &args.file)
+}
+
+/// Whether the file itself is not there, but its parts are.
+fn is_in_parts(file: &Utf8Path, name: &str) -> bool {
+    !file.exists() && find_parts(directory(file), name).is_ok_and(|parts| !parts.is_empty())
+}
+
+fn directory(file: &Utf8Path) -> &Utf8Path {
+    file.parent().filter(|dir| !dir.as_str().is_empty()).unwrap_or(Utf8Path::new("."))
 }
 
 fn judge_verdict(verdict: &Verdict, file: &Utf8Path) -> Result<(), Failure> {
@@ -77,10 +89,11 @@ fn parts(
     expected: &Expectations,
     console: &Console,
 ) -> Result<(), Failure> {
-    let dir = file.parent().filter(|dir| !dir.as_str().is_empty()).unwrap_or(Utf8Path::new("."));
+    let dir = directory(file);
     let whole = whole_name(name);
+    let listed = listed_beside(dir, &whole)?;
     console.begin("verify", None);
-    let set = verify_parts(dir, &whole, KnownParts::default(), console);
+    let set = verify_parts(dir, &whole, known(listed.as_ref()), console);
     console.end();
     let set = set.map_err(|error| of_parts(format!("the parts of {whole} are not good"), &error))?;
     // Any file may be split; only a pickle has something inside to look at.
