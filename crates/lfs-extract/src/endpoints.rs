@@ -128,10 +128,15 @@ impl SourceClone {
         Ok(endpoints)
     }
 
+    /// The blob of the commit's `.lfsconfig`, where it has one. A partial clone may lack it.
+    pub(crate) fn lfsconfig_blob(&self, commit: GitId) -> Result<Option<gix::ObjectId>, ExtractError> {
+        self.root_blob(commit, ".lfsconfig")
+    }
+
     /// `lfs.url` and the `lfsurl` of remotes in the `.lfsconfig` at the root of the commit's tree. Nothing else of that file
     /// is believed: it comes from the repository, not from the user.
     fn commit_lfs_urls(&self, commit: GitId) -> Result<Vec<String>, ExtractError> {
-        let Some(blob) = self.root_blob(commit, ".lfsconfig")? else { return Ok(Vec::new()) };
+        let Some(blob) = self.lfsconfig_blob(commit)? else { return Ok(Vec::new()) };
         let Some(text) = self.open_blob(blob, ".lfsconfig")?.read_small(MAX_LFSCONFIG)? else {
             return Ok(Vec::new());
         };

@@ -125,15 +125,17 @@ impl Sources {
 
     /// The git objects that stand between an entry and its plan.
     fn missing_git_objects(&self, entry: &SourceEntry) -> Vec<(gix::ObjectId, Wanted)> {
-        let found = self
-            .clone
-            .resolve(&entry.git_ref)
-            .and_then(|commit| self.clone.find_sources(commit, entry.input_format, entry.variant()));
+        let found = self.clone.resolve(&entry.git_ref).and_then(|commit| {
+            let sources = self.clone.find_sources(commit, entry.input_format, entry.variant())?;
+            let mut blobs: Vec<_> = sources.into_iter().map(|source| source.blob.0).collect();
+            // A pointer's servers are named there; it is small, and one round less than asking for it when it is needed.
+            blobs.extend(self.clone.lfsconfig_blob(commit)?);
+            Ok(blobs)
+        });
         match found {
-            Ok(sources) => {
-                let lacking =
-                    sources.into_iter().filter(|source| self.clone.objects().find(source.blob.0).is_none());
-                lacking.map(|source| (source.blob.0, Wanted::Object)).collect()
+            Ok(blobs) => {
+                let lacking = blobs.into_iter().filter(|blob| self.clone.objects().find(*blob).is_none());
+                lacking.map(|blob| (blob, Wanted::Object)).collect()
             }
             Err(error) => missing_object(&error).into_iter().collect(),
         }

@@ -220,6 +220,36 @@ fn the_endpoint_is_a_property_of_the_commit() {
 }
 
 #[test]
+fn a_clone_without_the_commits_lfsconfig_learns_its_server() {
+    require_git!("a_clone_without_the_commits_lfsconfig_learns_its_server");
+    let workspace = Workspace::new();
+    let (repository, root) = (&workspace.repository, &workspace.repository.root);
+    let content = noise(12, 9_000);
+    let held = objects(&[&content]);
+    let server = FaultServer::start(move |seen, _| lfs(seen, &held));
+    let first = pointer_commit(repository, &content, &server.url("/lfs"));
+    // Later commits have neither, so that a shallow clone lacks both.
+    repository.git(&["rm", "-q", ".lfsconfig", FILE]);
+    repository.commit("later");
+    repository.git(&["config", "uploadpack.allowFilter", "true"]);
+    repository.git(&["config", "uploadpack.allowAnySHA1InWant", "true"]);
+    let upstream = format!("file://{}", repository.path);
+    for (clone, option) in [("partial", "--filter=blob:none"), ("shallow", "--depth=1")] {
+        git_in(root, &["clone", "-q", "--no-checkout", option, &upstream, clone]);
+        let options = SourcesOptions {
+            clone: root.join(clone),
+            cache: Some(root.join(format!("cache-{clone}"))),
+            upstreams: vec![upstream.clone()],
+            fetch: Some(fetch_options()),
+        };
+        let mut sources = Sources::open(options).unwrap();
+        let files = run(&mut sources, &[("m", supercombo(&first))], repository).remove(0);
+        let files = files.unwrap_or_else(|error| panic!("{clone}: {error}"));
+        assert!(files[0].source.to_string().contains(&server.address), "{clone}");
+    }
+}
+
+#[test]
 fn servers_are_asked_in_order_until_one_has_it() {
     require_git!("servers_are_asked_in_order_until_one_has_it");
     let workspace = Workspace::new();

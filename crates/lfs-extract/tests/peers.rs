@@ -264,6 +264,21 @@ fn what_git_lfs_pushed_to_a_real_server_is_extracted() {
         }
     }
     assert!(!fresh.join(".git/lfs").exists(), "the clone's own cache is not filled");
+    // Clones without the blobs (the commit's .lfsconfig is one of them), or without the commit.
+    git_in(root, &["-C", "upstream.git", "config", "uploadpack.allowFilter", "true"]);
+    git_in(root, &["-C", "upstream.git", "config", "uploadpack.allowAnySHA1InWant", "true"]);
+    let upstream = format!("file://{}", root.join("upstream.git"));
+    for (clone, option) in [("partial", "--filter=blob:none"), ("shallow", "--depth=1")] {
+        git_in(root, &["clone", "-q", "--no-checkout", option, &upstream, clone]);
+        let before = snapshot(&root.join(clone));
+        let (cache, destination) =
+            (root.join(format!("cache-{clone}")), repository.destination(&format!("out-{clone}")));
+        let files = extract(&root.join(clone), &cache, &[upstream.clone()], split(&of_split), &destination)
+            .unwrap_or_else(|error| panic!("{clone}: {error}"));
+        assert!(matches!(files[0].source, ByteSource::LfsFetched { .. }), "{clone}");
+        assert!(fs::read(destination.join("m_driving_vision.onnx")).unwrap() == contents[0], "{clone}");
+        assert!(snapshot(&root.join(clone)) == before, "{clone} was written");
+    }
     // An object that the server never had.
     repository.git(&["rm", "-qf", ".gitattributes"]);
     let absent = repository.write_lfs(&format!("{OLD_DIR}/driving_supercombo.onnx"), b"never pushed", false);
