@@ -1,5 +1,7 @@
 //! What an extraction would take, from where, and how many bytes: computed before anything is written.
 
+use std::collections::BTreeSet;
+
 use camino::Utf8PathBuf;
 use model_catalog::{ComponentFile, InputFormat, ModelId, RelPath, Sha256Digest, SourceEntry};
 use verified_download::HttpUrl;
@@ -181,19 +183,23 @@ impl SourceClone {
             .map_err(|source| ExtractError::Pointer { git_path: git_path.clone(), source })?;
         Ok(match pointer {
             None => planned(size, None, as_blob),
-            Some(pointer) => planned(pointer.size, Some(pointer.oid), self.find_lfs_object(&pointer)),
+            Some(pointer) => {
+                let source = self.find_lfs_object(&pointer, &BTreeSet::new());
+                planned(pointer.size, Some(pointer.oid), source)
+            }
         })
     }
 
     /// The first cache that has an object of the pointer's name and size. A file of another size is a damaged or unfinished
-    /// download and does not count.
-    fn find_lfs_object(&self, pointer: &Pointer) -> ByteSource {
+    /// download and does not count, nor does one among `damaged`.
+    pub(crate) fn find_lfs_object(&self, pointer: &Pointer, damaged: &BTreeSet<Utf8PathBuf>) -> ByteSource {
         let looked_in: Vec<Utf8PathBuf> =
             self.lfs_object_dirs().iter().map(|dir| object_path(dir, pointer.oid)).collect();
         let size_of = |path: &Utf8PathBuf| {
             path.metadata().ok().filter(std::fs::Metadata::is_file).map(|found| found.len())
         };
-        match looked_in.iter().find(|path| size_of(path) == Some(pointer.size)) {
+        let is_usable = |path: &&Utf8PathBuf| size_of(path) == Some(pointer.size) && !damaged.contains(*path);
+        match looked_in.iter().find(is_usable) {
             Some(good) => ByteSource::LfsCache { path: good.clone() },
             None => {
                 let damaged = looked_in.iter().find(|path| size_of(path).is_some()).cloned();

@@ -212,8 +212,8 @@ impl Sources {
         plans.into_iter().map(finish).collect()
     }
 
-    /// Extracts a plan into `destination` as [`SourceClone::extract_model`] does. An object of the clone's cache that turns
-    /// out to be damaged is fetched anew, where there is a network.
+    /// Extracts a plan into `destination` as [`SourceClone::extract_model`] does. An object of a cache that turns out to be
+    /// damaged is taken from the next place that has one of its size, then from a server, until none is damaged.
     ///
     /// # Errors
     /// [`ExtractError`]
@@ -224,26 +224,36 @@ impl Sources {
         check: StagedCheck<'_>,
         watch: &Watch<'_>,
     ) -> Result<Vec<ExtractedFile>, ExtractError> {
-        let outcome = self.clone.extract_model(plan, destination, check, watch);
-        match outcome {
-            Err(ExtractError::LfsObjectDamaged { source, .. }) if self.fetcher.is_some() => {
-                let plan = self.without(plan, source.path())?;
-                let fetched = self.fetch(vec![plan], watch).remove(0)?;
-                self.clone.extract_model(&fetched, destination, check, watch)
+        let (mut plan, mut damaged) = (plan.clone(), BTreeSet::new());
+        loop {
+            let outcome = self.clone.extract_model(&plan, destination, check, watch);
+            let Err(ExtractError::LfsObjectDamaged { source, .. }) = &outcome else { return outcome };
+            // A file that was replaced and is damaged again is no matter of where it came from.
+            if !damaged.insert(source.path().to_owned()) {
+                return outcome;
             }
-            outcome => outcome,
+            let next = self.without(&plan, &damaged)?;
+            let needs_server = next.files.iter().any(|file| file.source.is_remote());
+            if next == plan || (needs_server && self.fetcher.is_none()) {
+                return outcome;
+            }
+            plan = self.fetch(vec![next], watch).remove(0)?;
         }
     }
 
-    /// The plan with the object at `damaged` taken from a server.
-    fn without(&self, plan: &ModelPlan, damaged: &Utf8Path) -> Result<ModelPlan, ExtractError> {
-        let endpoints = self.clone.lfs_endpoints(plan.commit, self.mirrors())?;
+    /// The plan with every object whose file is among `damaged` taken from elsewhere.
+    fn without(&self, plan: &ModelPlan, damaged: &BTreeSet<Utf8PathBuf>) -> Result<ModelPlan, ExtractError> {
         let mut plan = plan.clone();
         for file in &mut plan.files {
-            if matches!(&file.source, ByteSource::LfsCache { path } if path == damaged) {
-                let damaged = Some(damaged.to_owned());
-                let looked_in = damaged.iter().cloned().collect();
-                file.source = ByteSource::LfsServer { endpoints: endpoints.clone(), looked_in, damaged };
+            let (ByteSource::LfsCache { path }, Some(oid)) = (&file.source, file.sha256) else { continue };
+            if !damaged.contains(path) {
+                continue;
+            }
+            file.source = self.clone.find_lfs_object(&Pointer { oid, size: file.size }, damaged);
+            if let (ByteSource::LfsServer { endpoints, .. }, true) =
+                (&mut file.source, self.fetcher.is_some())
+            {
+                *endpoints = self.clone.lfs_endpoints(plan.commit, self.mirrors())?;
             }
         }
         Ok(plan)

@@ -24,7 +24,9 @@ use lfs_extract::{
     SourcesOptions, Watch,
 };
 use model_catalog::{ModelId, SourceEntry};
-use repository::{OLD_DIR, Repository, git_in, id, names, noise, object_path, split, supercombo};
+use repository::{
+    OLD_DIR, Repository, git_in, id, names, noise, object_path, split, supercombo, write_object,
+};
 use verified_download::{HttpOptions, HttpUrl, Netrc};
 
 /// The objects of a server, by ID.
@@ -442,6 +444,44 @@ fn a_damaged_object_of_the_clone_is_fetched_anew() {
         assert!(matches!(files[0].source, ByteSource::LfsFetched { .. }), "{damage}");
         assert_eq!(fs::read(repository.root.join("out-m/m_driving_supercombo.onnx")).unwrap(), content);
         assert_eq!(fs::read(&cached).unwrap(), before, "the clone is not repaired behind its owner's back");
+        // What was fetched serves from then on, without the server too.
+        let asked = server.seen().len();
+        workspace.extract(&[("m", supercombo(&commit))]).remove(0).unwrap();
+        let offline = &mut workspace.sources_of(&repository.path, None);
+        let files = run(offline, &[("m", supercombo(&commit))], repository).remove(0).unwrap();
+        assert!(
+            matches!(&files[0].source, ByteSource::LfsCache { path } if path.starts_with(&workspace.cache))
+        );
+        assert_eq!(server.seen().len(), asked, "{damage}: the good copy is used");
+    }
+}
+
+#[test]
+fn every_damaged_object_of_a_model_is_replaced() {
+    require_git!("every_damaged_object_of_a_model_is_replaced");
+    let workspace = Workspace::new();
+    let repository = &workspace.repository;
+    let contents = [noise(13, 20_000), noise(14, 10_000), noise(15, 5_000)];
+    let held = objects(&contents.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let server = FaultServer::start(move |seen, _| lfs(seen, &held));
+    repository.write(".lfsconfig", format!("[lfs]\nurl = {}\n", server.url("/lfs")).as_bytes());
+    for (component, content) in ["vision", "on_policy", "off_policy"].iter().zip(&contents) {
+        let pointer = repository.write_lfs(&format!("{OLD_DIR}/driving_{component}.onnx"), content, true);
+        // Right in size, wrong in content: in the clone and in the workspace.
+        for dir in [repository.path.join(".git/lfs/objects"), workspace.cache.join("lfs/objects")] {
+            write_object(&dir, &pointer, &vec![0; content.len()]);
+        }
+    }
+    let commit = repository.commit("pointers");
+    let offline = &mut workspace.sources_of(&repository.path, None);
+    let error = run(offline, &[("m", split(&commit))], repository).remove(0).unwrap_err();
+    assert_eq!(error.class(), ErrorClass::Corrupt, "{error}");
+    for extracted in workspace.extract(&[("m", split(&commit))]).remove(0).unwrap() {
+        assert!(matches!(extracted.source, ByteSource::LfsFetched { .. }), "{}", extracted.source);
+    }
+    for (component, content) in ["vision", "on_policy", "off_policy"].iter().zip(&contents) {
+        let file = repository.root.join(format!("out-m/m_driving_{component}.onnx"));
+        assert!(fs::read(file).unwrap() == *content, "{component}");
     }
 }
 
