@@ -249,13 +249,15 @@ impl HttpClient {
         let status = parts.status.as_u16();
         let header = parts.headers.get("retry-after").and_then(|value| value.to_str().ok());
         let retry_after = header.and_then(|value| parse_retry_after(value, jiff::Timestamp::now()));
-        if let (429 | 503, Some(wait)) = (status, retry_after) {
-            self.limiter.hold_back(&url.origin(), wait.min(self.options.longest_wait));
-        }
         let mut text = Vec::new();
         // The body of an error is only words: what can be read of it is enough.
         let _ = body.into_reader().take(ERROR_BODY).read_to_end(&mut text);
-        HttpError::Status { url: url.to_string(), status, message: message_of(&text), retry_after }
+        let error =
+            HttpError::Status { url: url.to_string(), status, message: message_of(&text), retry_after };
+        if let (true, Some(wait)) = (error.is_retryable(), retry_after) {
+            self.limiter.hold_back(&url.origin(), wait.min(self.options.longest_wait));
+        }
+        error
     }
 
     /// Calls `attempt` until it succeeds, fails finally, or was made as often as the options say; waits in between.
@@ -281,10 +283,9 @@ impl HttpClient {
             if !error.is_retryable() || hopeless || number >= self.options.attempts {
                 return Err(error);
             }
-            // A wait that the server asked for is kept by the limiter, for everybody who asks that host.
-            if asked.is_none() {
-                sleep(self.options.backoff * 2u32.saturating_pow(number - 1).min(64), stop)?;
-            }
+            // A wait that the server asked for is kept by the limiter, for everybody who asks that host. It may be none at
+            // all, or shorter than what a server that is in trouble should be spared.
+            sleep(self.options.backoff * 2u32.saturating_pow(number - 1).min(64), stop)?;
             number += 1;
         }
     }

@@ -238,6 +238,29 @@ fn everybody_waits_as_long_as_the_server_asks() {
 }
 
 #[test]
+fn a_retry_waits_at_least_the_backoff_and_whatever_the_server_asks() {
+    let past = "Sun, 06 Nov 1994 08:49:37 GMT";
+    // The waits before the second and the third request: 40 and 80 ms of backoff, or longer where that is asked for.
+    for (status, retry_after, least) in
+        [(503, "0", [40, 80]), (429, past, [40, 80]), (502, "1", [990, 990]), (500, "", [40, 80])]
+    {
+        let server = FaultServer::start(move |seen, before| match before {
+            0 | 1 => Answer::new(status, "").header("Retry-After", retry_after),
+            _ => Answer::serve(seen, &content()),
+        });
+        let client =
+            HttpClient::new(HttpOptions { backoff: Duration::from_millis(40), ..options() }).unwrap();
+        let request = Request::get(HttpUrl::parse(&server.url("/x")).unwrap());
+        client.read(&request, 1 << 20, &GO).unwrap();
+        let seen = server.seen();
+        let waits = [1, 2].map(|index: usize| seen[index].at - seen[index - 1].at);
+        for (wait, least) in waits.iter().zip(least) {
+            assert!(*wait >= Duration::from_millis(least), "{status} {retry_after:?}: {waits:?}");
+        }
+    }
+}
+
+#[test]
 fn final_answers_are_not_asked_for_again() {
     let budget = r#"{"message":"This repository exceeded its LFS budget."}"#;
     for (status, body, class) in [
