@@ -61,7 +61,8 @@ impl Default for HttpOptions {
 pub struct Request {
     /// The address.
     pub url: HttpUrl,
-    /// Headers; those that carry secrets go to the address's own origin only.
+    /// Headers. All but the few that only say what is asked for go to the address's own origin alone: what a server wants to
+    /// see may be a secret, whatever its name is.
     pub headers: Vec<(String, String)>,
     /// Credentials for the address's origin; those written in the address serve where these are missing.
     pub credentials: Option<Credentials>,
@@ -136,8 +137,8 @@ const MAX_REDIRECTS: usize = 10;
 /// Bytes of an error's body that are looked at.
 const ERROR_BODY: u64 = 8 * 1024;
 
-/// Headers that carry secrets.
-const SECRET_HEADERS: [&str; 3] = ["authorization", "cookie", "proxy-authorization"];
+/// Headers that follow a redirect to another host: they say what is asked for and how, and are no secret.
+const OPEN_HEADERS: [&str; 4] = ["accept", "content-type", "if-range", "range"];
 
 impl HttpClient {
     /// A client with these options.
@@ -229,8 +230,8 @@ impl HttpClient {
         let mut built =
             http::Request::builder().method(method).uri(format!("{}{}", url.origin(), url.path()));
         for (name, value) in &request.headers {
-            let secret = SECRET_HEADERS.iter().any(|secret| name.eq_ignore_ascii_case(secret));
-            if at_home || !secret {
+            let open = OPEN_HEADERS.iter().any(|open| name.eq_ignore_ascii_case(open));
+            if at_home || open {
                 built = built.header(name, value);
             }
         }
