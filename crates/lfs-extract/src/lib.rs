@@ -53,6 +53,6 @@ pub use pointer::{MAX_POINTER_SIZE, Pointer};
 pub use pointer_error::PointerError;
 pub use revision::GitId;
 pub use source_clone::SourceClone;
-pub use sources::{Sources, SourcesOptions};
+pub use sources::{MissingObject, Preview, Sources, SourcesOptions};
 pub use verified_download::{HttpOptions, HttpUrl, Netrc};
 pub use watch::Watch;

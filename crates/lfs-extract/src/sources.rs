@@ -10,8 +10,9 @@ use model_catalog::{ModelId, SourceEntry};
 use verified_download::HttpUrl;
 
 use crate::{
-    ByteSource, ExtractError, ExtractedFile, FetchOptions, GitStore, LfsFetcher, ModelPlan, ObjectCache,
-    Pointer, SourceClone, StagedCheck, WantedObject, Watch, git_store::Wanted, revision::full_id,
+    ByteSource, ExtractError, ExtractedFile, FetchOptions, GitId, GitStore, LfsFetcher, ModelPlan,
+    ObjectCache, Pointer, SourceClone, StagedCheck, WantedObject, Watch, git_store::Wanted,
+    revision::full_id,
 };
 
 /// What the sources are taken from.
@@ -25,6 +26,25 @@ pub struct SourcesOptions {
     pub upstreams: Vec<String>,
     /// How to fetch; without it no server is asked.
     pub fetch: Option<FetchOptions>,
+}
+
+/// What an extraction would begin with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Preview {
+    /// Everything that says where the bytes come from is on this machine.
+    Planned(ModelPlan),
+    /// Git objects would be fetched first; what else it takes is known only then.
+    Fetch(Vec<MissingObject>),
+}
+
+/// A git object that the clone lacks and that can be asked for by ID.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MissingObject {
+    /// Its ID.
+    pub id: GitId,
+    /// What it is: the commit, a directory, or a file's path in the commit.
+    pub what: String,
+    wanted: Wanted,
 }
 
 /// A clone, and what fills its gaps.
@@ -84,6 +104,18 @@ impl Sources {
         models.iter().map(|(id, entry)| self.plan_one(id, entry, &mut failures)).collect()
     }
 
+    /// What [`Self::plan`] would find out or fetch for each model. Nothing is written and nobody is asked.
+    pub fn preview(&self, models: &[(ModelId, SourceEntry)]) -> Vec<Result<Preview, ExtractError>> {
+        let preview = |(id, entry): &(ModelId, SourceEntry)| {
+            let missing = if self.fetcher.is_some() { self.missing_git_objects(entry) } else { Vec::new() };
+            if !missing.is_empty() {
+                return Ok(Preview::Fetch(missing));
+            }
+            self.clone.plan_with_mirrors(id, entry, self.mirrors()).map(Preview::Planned)
+        };
+        models.iter().map(preview).collect()
+    }
+
     fn plan_one(
         &self,
         id: &ModelId,
@@ -91,7 +123,7 @@ impl Sources {
         failures: &mut BTreeMap<gix::ObjectId, ExtractError>,
     ) -> Result<ModelPlan, ExtractError> {
         let planned = self.clone.plan_with_mirrors(id, entry, self.mirrors());
-        planned.map_err(|error| match missing_object(&error).and_then(|(id, _)| failures.remove(&id)) {
+        planned.map_err(|error| match missing_object(&error).and_then(|one| failures.remove(&one.id.0)) {
             // Why it could not be fetched says more than that it is missing.
             Some(failure) => failure,
             None => error,
@@ -109,7 +141,7 @@ impl Sources {
         loop {
             let mut missing: BTreeMap<gix::ObjectId, Wanted> = BTreeMap::new();
             for (_, entry) in models {
-                missing.extend(self.missing_git_objects(entry));
+                missing.extend(self.missing_git_objects(entry).into_iter().map(|one| (one.id.0, one.wanted)));
             }
             missing.retain(|id, _| asked.insert(*id));
             if missing.is_empty() || watch.check().is_err() {
@@ -124,18 +156,20 @@ impl Sources {
     }
 
     /// The git objects that stand between an entry and its plan.
-    fn missing_git_objects(&self, entry: &SourceEntry) -> Vec<(gix::ObjectId, Wanted)> {
+    fn missing_git_objects(&self, entry: &SourceEntry) -> Vec<MissingObject> {
         let found = self.clone.resolve(&entry.git_ref).and_then(|commit| {
             let sources = self.clone.find_sources(commit, entry.input_format, entry.variant())?;
-            let mut blobs: Vec<_> = sources.into_iter().map(|source| source.blob.0).collect();
+            let mut blobs: Vec<_> =
+                sources.into_iter().map(|source| (source.blob, source.git_path.to_string())).collect();
             // A pointer's servers are named there; it is small, and one round less than asking for it when it is needed.
-            blobs.extend(self.clone.lfsconfig_blob(commit)?);
+            let config = self.clone.lfsconfig_blob(commit)?;
+            blobs.extend(config.map(|blob| (GitId(blob), ".lfsconfig".to_owned())));
             Ok(blobs)
         });
         match found {
             Ok(blobs) => {
-                let lacking = blobs.into_iter().filter(|blob| self.clone.objects().find(*blob).is_none());
-                lacking.map(|blob| (blob, Wanted::Object)).collect()
+                let lacking = blobs.into_iter().filter(|(id, _)| self.clone.objects().find(id.0).is_none());
+                lacking.map(|(id, what)| MissingObject { id, what, wanted: Wanted::Object }).collect()
             }
             Err(error) => missing_object(&error).into_iter().collect(),
         }
@@ -274,10 +308,13 @@ fn wanted_objects(plan: &ModelPlan) -> Vec<WantedObject> {
 }
 
 /// The object whose absence an error reports, where it can be asked for by ID.
-fn missing_object(error: &ExtractError) -> Option<(gix::ObjectId, Wanted)> {
-    match error {
-        ExtractError::CommitMissing { git_ref, .. } => Some((full_id(git_ref)?, Wanted::Commit)),
-        ExtractError::ObjectMissing { id, .. } => Some((full_id(id)?, Wanted::Object)),
-        _ => None,
-    }
+fn missing_object(error: &ExtractError) -> Option<MissingObject> {
+    let (id, what, wanted) = match error {
+        ExtractError::CommitMissing { git_ref, .. } => {
+            (full_id(git_ref)?, "the commit".to_owned(), Wanted::Commit)
+        }
+        ExtractError::ObjectMissing { id, what, .. } => (full_id(id)?, what.clone(), Wanted::Object),
+        _ => return None,
+    };
+    Some(MissingObject { id: GitId(id), what, wanted })
 }

@@ -20,8 +20,8 @@ use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::Sha256;
 use fault_server::{Answer, FaultServer, Seen};
 use lfs_extract::{
-    ByteSource, CredentialSources, ErrorClass, ExtractError, ExtractedFile, FetchOptions, ModelPlan, Sources,
-    SourcesOptions, Watch,
+    ByteSource, CredentialSources, ErrorClass, ExtractError, ExtractedFile, FetchOptions, ModelPlan, Preview,
+    Sources, SourcesOptions, Watch,
 };
 use model_catalog::{ModelId, SourceEntry};
 use repository::{
@@ -244,10 +244,22 @@ fn a_clone_without_the_commits_lfsconfig_learns_its_server() {
             upstreams: vec![upstream.clone()],
             fetch: Some(fetch_options()),
         };
+        let (cache, asked) = (root.join(format!("cache-{clone}")), server.seen().len());
+        let models = [(id("m"), supercombo(&first))];
+        let missing = match Sources::open(options.clone()).unwrap().preview(&models).remove(0).unwrap() {
+            Preview::Fetch(missing) => missing.into_iter().map(|one| one.what).collect::<Vec<_>>(),
+            planned => panic!("{clone}: {planned:?}"),
+        };
+        let expected = if clone == "partial" { vec![FILE, ".lfsconfig"] } else { vec!["the commit"] };
+        assert_eq!(missing, expected, "{clone}");
+        assert!(server.seen().len() == asked && !cache.exists(), "a preview asks nobody and writes nothing");
         let mut sources = Sources::open(options).unwrap();
         let files = run(&mut sources, &[("m", supercombo(&first))], repository).remove(0);
         let files = files.unwrap_or_else(|error| panic!("{clone}: {error}"));
         assert!(files[0].source.to_string().contains(&server.address), "{clone}");
+        // What git fetched is known to the next preview.
+        let again = sources.preview(&models).remove(0).unwrap();
+        assert!(matches!(again, Preview::Planned(plan) if plan.remote_size() == 0), "{clone}");
     }
 }
 

@@ -6,8 +6,10 @@ use camino::{Utf8Path, Utf8PathBuf};
 use clap::Args;
 use console_report::{Console, Exit, Failure, seconds_text, size_text};
 use durable_fs::FsError;
-use lfs_extract::{ByteSource, ExtractError, ExtractedFile, ModelPlan, Sources, Watch};
-use model_catalog::{ComponentFile, Manifest, ModelId, SourceMap};
+use lfs_extract::{
+    ByteSource, ExtractError, ExtractedFile, MissingObject, ModelPlan, Preview, Sources, Watch,
+};
+use model_catalog::{ComponentFile, Manifest, ModelId, SourceEntry, SourceMap};
 use onnx_source::OnnxModel;
 use rebuild_workspace::{FailureRecord, SourceFile, SourceRecord, SourceState, Stage, Stamp, source_state};
 use serde::Serialize;
@@ -62,10 +64,10 @@ pub fn run(args: &ExtractArgs, cli: &Cli, console: &Console) -> Result<(), Failu
     };
     let started = Instant::now();
     let outdated = extraction.outdated(&models)?;
-    let planned = extraction.plan(outdated)?;
     if args.model.dry_run {
-        extraction.show(planned);
+        extraction.preview(outdated)?;
     } else {
+        let planned = extraction.plan(outdated)?;
         extraction.extract_all(planned)?;
     }
     let [extracted, current] = extraction.counts;
@@ -135,10 +137,16 @@ struct Extracted {
     /// Bytes that a run would take from servers.
     #[serde(skip_serializing_if = "Option::is_none")]
     to_download: Option<u64>,
+    /// Git objects that a run would fetch before it is known what else it takes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    git_objects: Vec<serde_json::Value>,
 }
 
 impl Extracted {
     fn line(&self) -> String {
+        if !self.git_objects.is_empty() {
+            return self.lacking_line();
+        }
         let files = if self.files.len() == 1 { "file" } else { "files" };
         let mut line =
             format!("{}: {}, {} {files}, {}", self.id, self.outcome, self.files.len(), size_text(self.size));
@@ -155,6 +163,19 @@ impl Extracted {
             let text = |key: &str| file[key].as_str().unwrap_or_default().to_owned();
             let size = size_text(file["size"].as_u64().unwrap_or(0));
             line.push_str(&format!("\n  {}: {size}, {}", text("git_path"), text("source")));
+        }
+        line
+    }
+
+    fn lacking_line(&self) -> String {
+        let reason = self.reason.as_deref().unwrap_or_default();
+        let mut line = format!(
+            "{}: {} after git objects that the clone lacks are fetched, which say what else it takes ({reason})",
+            self.id, self.outcome
+        );
+        for object in &self.git_objects {
+            let text = |key: &str| object[key].as_str().unwrap_or_default().to_owned();
+            line.push_str(&format!("\n  git object {}: {}", text("id"), text("what")));
         }
         line
     }
@@ -238,37 +259,50 @@ impl Extraction<'_> {
         Ok(self.sources.as_mut().unwrap_or_else(|| unreachable!("it was opened above")))
     }
 
-    /// Finds out where every file of every model comes from.
+    /// Finds out where every file of every model comes from; what the clone lacks of git's objects is fetched for that.
     fn plan<'m>(&mut self, outdated: Vec<Outdated<'m>>) -> Result<Vec<(Outdated<'m>, ModelPlan)>, Failure> {
-        let Some(first) = outdated.first() else { return Ok(Vec::new()) };
         let (console, interrupt) = (self.session.console, self.session.interrupt.clone());
+        self.with_sources(outdated, |sources, wanted| sources.plan(wanted, &Watch::new(console, &interrupt)))
+    }
+
+    /// What a dry run shows. It fetches nothing: git objects that are missing are named.
+    fn preview(&mut self, outdated: Vec<Outdated<'_>>) -> Result<(), Failure> {
+        for (one, preview) in self.with_sources(outdated, |sources, wanted| sources.preview(wanted))? {
+            self.counts[0] += 1;
+            let done = match preview {
+                Preview::Planned(plan) => planned(&plan, one.reason),
+                Preview::Fetch(missing) => lacking(&one.model.id, &missing, one.reason),
+            };
+            self.session.console.result(&done, || done.line());
+        }
+        Ok(())
+    }
+
+    /// Asks the sources about every model; notes those that cannot be extracted.
+    fn with_sources<'m, T>(
+        &mut self,
+        outdated: Vec<Outdated<'m>>,
+        ask: impl FnOnce(&mut Sources, &[(ModelId, SourceEntry)]) -> Vec<Result<T, ExtractError>>,
+    ) -> Result<Vec<(Outdated<'m>, T)>, Failure> {
+        let Some(first) = outdated.first() else { return Ok(Vec::new()) };
         let wanted: Vec<_> =
             outdated.iter().map(|one| (one.model.id.clone(), one.model.entry.clone())).collect();
-        let plans = match self.sources() {
-            Ok(sources) => sources.plan(&wanted, &Watch::new(console, &interrupt)),
+        let answers = match self.sources() {
+            Ok(sources) => ask(sources, &wanted),
             Err(refused) => {
                 // Without sources no model can be extracted.
                 let failure = self.failed(first.model, &refused)?;
                 return Err(failure);
             }
         };
-        let mut planned = Vec::new();
-        for (one, plan) in outdated.into_iter().zip(plans) {
-            match plan {
-                Ok(plan) => planned.push((one, plan)),
+        let mut found = Vec::new();
+        for (one, answer) in outdated.into_iter().zip(answers) {
+            match answer {
+                Ok(answer) => found.push((one, answer)),
                 Err(error) => self.refuse(one.model, &error.into())?,
             }
         }
-        Ok(planned)
-    }
-
-    /// What a dry run shows.
-    fn show(&mut self, planned_models: Vec<(Outdated<'_>, ModelPlan)>) {
-        for (one, plan) in planned_models {
-            self.counts[0] += 1;
-            let done = planned(&plan, one.reason);
-            self.session.console.result(&done, || done.line());
-        }
+        Ok(found)
     }
 
     fn extract_all(&mut self, mut planned: Vec<(Outdated<'_>, ModelPlan)>) -> Result<(), Failure> {
@@ -437,6 +471,7 @@ fn described(record: &SourceRecord, outcome: &'static str, reason: Option<String
         files: record.files.iter().map(file).collect(),
         size: record.files.iter().map(|file| file.size).sum(),
         to_download: None,
+        git_objects: Vec::new(),
     }
 }
 
@@ -453,5 +488,20 @@ fn planned(plan: &ModelPlan, reason: String) -> Extracted {
         files: plan.files.iter().map(file).collect(),
         size: plan.total_size(),
         to_download: Some(plan.remote_size()),
+        git_objects: Vec::new(),
+    }
+}
+
+fn lacking(id: &ModelId, missing: &[MissingObject], reason: String) -> Extracted {
+    let object = |object: &MissingObject| json!({"id": object.id.to_string(), "what": object.what});
+    Extracted {
+        id: id.clone(),
+        outcome: "would be extracted",
+        reason: Some(reason),
+        commit: None,
+        files: Vec::new(),
+        size: 0,
+        to_download: None,
+        git_objects: missing.iter().map(object).collect(),
     }
 }
