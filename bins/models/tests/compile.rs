@@ -44,6 +44,14 @@ fn a_split_model_becomes_the_same_artifact_twice() {
         serde_json::from_slice(&fs::read(bench.output().join("my-policy_build.json")).unwrap()).unwrap();
     assert_eq!(build["artifact"]["sha256"], first["sha256"]);
     assert_eq!(build["proof"]["checks"].as_array().unwrap().len(), 6);
+    is_described(&build);
+}
+
+/// The record names the tinygrad that compiled by what it offers to a pickled jit.
+fn is_described(build: &Value) {
+    let version = build["tinygrad"]["version"].as_str().unwrap();
+    let known = artifact_pickle::AbiDescription::known_as(version).unwrap();
+    assert_eq!(build["tinygrad"]["abi"], serde_json::json!({"digest": known.digest()}));
 }
 
 #[test]

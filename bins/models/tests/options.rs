@@ -35,6 +35,7 @@ fn driver_monitoring_is_four_files_or_none() {
     let record = json_of(&bench.output().join(DM_FILES[2]));
     assert_eq!(record["files"].as_array().unwrap().len(), 4);
     assert_eq!(record["proof"]["checks"].as_array().unwrap().len(), 6);
+    assert_eq!(record["tinygrad"]["abi"]["digest"].as_str().unwrap().len(), 64);
     let before: Vec<_> = DM_FILES.map(|name| fs::read(bench.output().join(name)).unwrap()).into();
     // A source that is refused leaves all of them as they were.
     fs::remove_file(bench.dir.join("in/dmonitoring_model.onnx")).unwrap();
@@ -101,6 +102,8 @@ fn a_trees_compilers_are_used_and_their_artifacts_replayed() {
         (&"tree".into(), &"0".repeat(40).into())
     );
     assert!(!record["proof"]["checks"].as_array().unwrap().is_empty());
+    let known = artifact_pickle::AbiDescription::known_as(record["tinygrad"]["version"].as_str().unwrap());
+    assert_eq!(record["tinygrad"]["abi"], json!({"digest": known.unwrap().digest()}));
     let log = fs::read_to_string(bench.output().join("a_compile.log")).unwrap();
     assert!(log.contains("compiled"), "{log}");
     // What a tree's compiler makes of a broken model does not pass the replay.

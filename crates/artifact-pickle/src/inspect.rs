@@ -59,6 +59,8 @@ pub struct InspectOptions {
     pub deep: bool,
     /// The tinygrad to compare with; without it the built-in descriptions are tried.
     pub abi: Option<AbiDescription>,
+    /// Descriptions to try besides the built-in ones, such as those of build records.
+    pub also: Vec<AbiDescription>,
     /// Bounds of the reader.
     pub limits: Limits,
     /// What the file may name; the built-in list where none is given.
@@ -210,7 +212,13 @@ fn compare(graph: &Graph, options: &InspectOptions) -> AbiReport {
     if let Some(abi) = &options.abi {
         return AbiReport { given: true, compared: vec![abi.compare(graph)] };
     }
-    let known = AbiDescription::known();
+    let mut known = AbiDescription::known();
+    for other in &options.also {
+        let digest = other.digest();
+        if known.iter().all(|known| known.digest() != digest) {
+            known.push(other.clone());
+        }
+    }
     let by_name: Vec<Mismatch> = known.iter().map(|abi| abi.compare_names(graph)).collect();
     // Where every name is there, the rest decides; where no revision fits at all, all that is wrong is told of each.
     let full = |abi: &AbiDescription, names: &Mismatch, all: bool| {

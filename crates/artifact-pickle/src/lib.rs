@@ -24,7 +24,7 @@ mod view;
 mod write;
 
 pub(crate) use abi::state_names as abi_state_names;
-pub use abi::{AbiClass, AbiDescription, AbiError, AbiProblem, AbiProblemKind, Mismatch};
+pub use abi::{AbiClass, AbiDescription, AbiError, AbiProblem, AbiProblemKind, AbiRecord, Mismatch};
 pub use diff::{Change, Diff, JitDiff, Overlap, diff};
 pub use digest::{ContentDigest, Digests};
 pub use inspect::{

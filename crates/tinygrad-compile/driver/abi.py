@@ -113,6 +113,12 @@ def run(label: str | None = None) -> dict[str, Any]:
     return {**description, "digest": digest(description)}
 
 
+def of_compiler() -> dict[str, Any]:
+    """The description that goes with what this process compiled."""
+    import probe_op  # needs tinygrad, which the description of a file on the command line brings itself
+    return run(probe_op.label())
+
+
 if __name__ == "__main__":
     json.dump(run(*sys.argv[1:2]), sys.stdout, indent=1, sort_keys=True)
     print()

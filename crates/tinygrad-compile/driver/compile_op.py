@@ -7,6 +7,7 @@ import platform
 import tempfile
 from typing import Any
 
+import abi
 import artifact
 from calls import Inputs
 from cameras import camera_name, handle_capture, provide_warps, taken
@@ -64,7 +65,7 @@ def handle_policy(raw: dict[str, Any], events: Events) -> dict[str, Any]:
     facts = {camera_name(c): e.facts for c, e in warps.items()}
     facts["run_policy"] = {"devices": devices(jit), "kernels": len(programs(jit))}
     return {**versions(), "devices": {n: f["devices"] for n, f in facts.items()}, "kernels": {n: f["kernels"] for n, f in facts.items()},
-            "seconds": events.seconds, "size": size, "frame_skip": layout.frame_skip}
+            "seconds": events.seconds, "size": size, "frame_skip": layout.frame_skip, "abi": abi.of_compiler()}
 
 
 def handle_warp(raw: dict[str, Any], events: Events) -> dict[str, Any]:

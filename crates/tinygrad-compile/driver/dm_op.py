@@ -9,6 +9,7 @@ from typing import Any
 
 from tinygrad import Tensor
 
+import abi
 import artifact
 from calls import Call, dm_model_call, dm_warp_call, policy_device, results, warp_device
 from cameras import camera_name
@@ -136,4 +137,5 @@ def run(raw: dict[str, Any], events: Events) -> dict[str, Any]:
     seconds = dict(events.seconds)
     for part in [*made.values(), *proofs]:
         seconds |= part.pop("seconds")
-    return {**versions(), "jits": made, "checks": [c for p in proofs for c in p["checks"]], "seconds": seconds}
+    checks = [c for p in proofs for c in p["checks"]]
+    return {**versions(), "jits": made, "checks": checks, "seconds": seconds, "abi": abi.of_compiler()}

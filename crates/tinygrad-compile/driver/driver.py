@@ -121,8 +121,8 @@ def run(request: dict[str, Any], events: Events) -> dict[str, Any]:
 
 def abi_(request: dict[str, Any], events: Events) -> dict[str, Any]:
     import abi
-    import probe_op
-    return abi.run(take(request, "label", str, None) or probe_op.label())
+    label = take(request, "label", str, None)
+    return abi.run(label) if label else abi.of_compiler()
 
 
 def probe(request: dict[str, Any], events: Events) -> dict[str, Any]:

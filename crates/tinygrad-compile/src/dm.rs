@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 
-use artifact_pickle::{FileKind, encode_metadata};
+use artifact_pickle::{AbiDescription, AbiRecord, FileKind, encode_metadata};
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{FsError, NoProgress, hash_file, write_atomic};
 use model_catalog::{CAMERAS, InputFormat, PolicyKey, Target, Variant};
@@ -17,8 +17,8 @@ use crate::{
     driver::{
         Program,
         request::{
-            DmOutputs, DmReplayRequest, DmReplayResult, DmRequest, DmResult, JitFacts, ProbeRequest,
-            ProbeResult, ProofCheck, SEEDS,
+            AbiRequest, AbiResult, DmOutputs, DmReplayRequest, DmReplayResult, DmRequest, DmResult, JitFacts,
+            ProbeRequest, ProbeResult, ProofCheck, SEEDS,
         },
     },
     environment::Environment,
@@ -106,6 +106,7 @@ struct MadeDm {
     tinygrad: String,
     commit: Option<String>,
     python: String,
+    abi: AbiDescription,
     jits: BTreeMap<String, JitFacts>,
     checks: Vec<ProofCheck>,
 }
@@ -197,6 +198,7 @@ impl Session<'_> {
             tinygrad: result.tinygrad,
             commit: self.workshop.root.as_deref().and_then(vendored_commit),
             python: result.python,
+            abi: result.abi,
             jits: result.jits,
             checks: result.checks,
         })
@@ -239,6 +241,7 @@ impl Session<'_> {
             })
         })?;
         let probe: ProbeResult = self.operate(&driver, "probe", &ProbeRequest::default())?;
+        let AbiResult(abi) = self.operate(&driver, "abi", &AbiRequest::default())?;
         let values = scratch.path().join("handover");
         std::fs::create_dir(&values).map_err(FsError::io("make the directory", &values))?;
         let request = DmReplayRequest::new(files.outputs.clone(), model, plan.target, values, plan.tolerance);
@@ -248,6 +251,7 @@ impl Session<'_> {
             tinygrad: probe.tinygrad,
             commit: self.workshop.root.as_deref().and_then(vendored_commit).or(probe.tinygrad_commit),
             python: probe.python,
+            abi,
             jits: BTreeMap::new(),
             checks: replay.checks,
         })
@@ -263,10 +267,10 @@ impl Session<'_> {
     ) -> Result<CompiledDm, CompileError> {
         self.check_cancelled()?;
         write_atomic(&files.metadata, &encode_metadata(&source.metadata))?;
-        check_artifact(&files.metadata, FileKind::Metadata, plan.target, None)?;
+        check_artifact(&files.metadata, FileKind::Metadata, plan.target, None, &made.abi)?;
         let mut records = Vec::new();
         for file in files.jits() {
-            let verdict = check_artifact(file, FileKind::Jit, plan.target, None)?;
+            let verdict = check_artifact(file, FileKind::Jit, plan.target, None, &made.abi)?;
             for (_, jit) in verdict.inspection.content.jits() {
                 let facts = JitFacts {
                     devices: jit.devices.iter().cloned().collect(),
@@ -294,6 +298,7 @@ impl Session<'_> {
                 commit: made.commit,
                 python: made.python,
                 interpreter: self.workshop.python.clone(),
+                abi: Some(AbiRecord::of(&made.abi)),
             },
             jits: made.jits,
             environment,

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use artifact_pickle::{AbiDescription, AbiRecord};
 use camino::{Utf8Path, Utf8PathBuf};
 use model_catalog::{
     BehaviorVersion, ImageHistoryPipeline, ModelId, ModelType, Sha256Digest, Target, Variant,
@@ -65,6 +66,17 @@ pub struct TinygradRecord {
     pub python: String,
     /// The interpreter.
     pub interpreter: Utf8PathBuf,
+    /// What that tinygrad offers to a pickled jit; absent in records of earlier versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abi: Option<AbiRecord>,
+}
+
+impl TinygradRecord {
+    /// The description of that tinygrad, where the record or this program has one.
+    #[must_use]
+    pub fn description(&self) -> Option<AbiDescription> {
+        self.abi.as_ref()?.description()
+    }
 }
 
 /// A finished file.

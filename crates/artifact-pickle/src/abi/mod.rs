@@ -6,6 +6,7 @@
 
 mod check;
 mod implied;
+mod record;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,6 +16,7 @@ use serde_json::{Value, json};
 
 pub(crate) use check::state_names;
 pub use check::{AbiProblem, AbiProblemKind, Mismatch};
+pub use record::AbiRecord;
 
 /// A description that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -85,15 +87,20 @@ impl AbiDescription {
     /// # Errors
     /// [`AbiError`] where it is none, or where its digest is not that of its content.
     pub fn from_json(text: &str) -> Result<Self, AbiError> {
-        let description: AbiDescription = serde_json::from_str(text)?;
-        let actual = description.digest();
-        match &description.digest {
-            Some(stated) if *stated != actual.to_string() => Err(AbiError::Digest {
-                tinygrad: description.tinygrad.clone(),
-                stated: stated.clone(),
-                actual,
-            }),
-            _ => Ok(description),
+        serde_json::from_str::<AbiDescription>(text)?.checked()
+    }
+
+    /// The description itself, where the digest that it states is that of its content.
+    ///
+    /// # Errors
+    /// [`AbiError::Digest`] where it is not.
+    pub fn checked(self) -> Result<Self, AbiError> {
+        let actual = self.digest();
+        match &self.digest {
+            Some(stated) if *stated != actual.to_string() => {
+                Err(AbiError::Digest { tinygrad: self.tinygrad.clone(), stated: stated.clone(), actual })
+            }
+            _ => Ok(self),
         }
     }
 

@@ -65,6 +65,7 @@ pub(crate) fn made_by_driver(
         tinygrad: result.tinygrad,
         commit: workshop.root.as_deref().and_then(vendored_commit),
         python: result.python,
+        abi: result.abi,
         devices: result.devices,
         kernels: result.kernels,
         checks: result.checks,

@@ -1,6 +1,6 @@
 //! From a made artifact to one in its place: checks of the file, rename, build record.
 
-use artifact_pickle::{Expectations, FileKind, InspectOptions, Verdict, verify};
+use artifact_pickle::{AbiDescription, AbiRecord, Expectations, FileKind, InspectOptions, Verdict, verify};
 use camino::Utf8Path;
 use durable_fs::{Expected, NoProgress, place_file, write_json};
 use model_catalog::{ArtifactName, BehaviorVersion, Target};
@@ -14,15 +14,17 @@ use crate::{
     },
 };
 
-/// Reads a finished file as data and compares it with what was asked for.
+/// Reads a finished file as data and compares it with what was asked for, and with the tinygrad that compiled it.
 pub(crate) fn check_artifact(
     file: &Utf8Path,
     kind: FileKind,
     target: Target,
     behavior_version: Option<BehaviorVersion>,
+    abi: &AbiDescription,
 ) -> Result<Verdict, CompileError> {
     let expected = Expectations { target: Some(target), behavior_version, kind: Some(kind) };
-    let verdict = verify(file, &InspectOptions::default(), &expected)?;
+    let options = InspectOptions { abi: Some(abi.clone()), ..InspectOptions::default() };
+    let verdict = verify(file, &options, &expected)?;
     if verdict.passed() {
         return Ok(verdict);
     }
@@ -42,7 +44,8 @@ impl Session<'_> {
         let name = ArtifactName::new(plan.id.clone()).to_string();
         let artifact = self.workshop.output_dir.join(&name);
         let written = self.own_stage("place", |_| {
-            let verdict = check_artifact(&made.file, FileKind::Driving, plan.target, plan.version)?;
+            let verdict =
+                check_artifact(&made.file, FileKind::Driving, plan.target, plan.version, &made.abi)?;
             add_jit_facts(&mut made, &verdict);
             Ok(place_file(&made.file, &artifact, Expected::default(), &NoProgress)?)
         })?;
@@ -74,6 +77,7 @@ impl Session<'_> {
                 commit: made.commit,
                 python: made.python,
                 interpreter: self.workshop.python.clone(),
+                abi: Some(AbiRecord::of(&made.abi)),
             },
             devices: made.devices,
             kernels: made.kernels,

@@ -17,6 +17,7 @@ use std::{
     time::Instant,
 };
 
+use artifact_pickle::AbiDescription;
 use camino::Utf8PathBuf;
 use durable_fs::Written;
 use serde::Serialize;
@@ -65,6 +66,7 @@ pub(crate) struct Made {
     pub(crate) tinygrad: String,
     pub(crate) commit: Option<String>,
     pub(crate) python: String,
+    pub(crate) abi: AbiDescription,
     pub(crate) devices: BTreeMap<String, Vec<String>>,
     pub(crate) kernels: BTreeMap<String, u64>,
     pub(crate) checks: Vec<ProofCheck>,

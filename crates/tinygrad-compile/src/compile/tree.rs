@@ -5,7 +5,7 @@ use crate::{
     CompileError, CompilePlan,
     driver::{
         Program,
-        request::{ProbeRequest, ProbeResult},
+        request::{AbiRequest, AbiResult, ProbeRequest, ProbeResult},
     },
     environment::Environment,
     provenance::{ToolRecord, vendored_commit},
@@ -42,6 +42,7 @@ impl Session<'_> {
             }
         })?;
         let probe: ProbeResult = self.operate(&driver, "probe", &ProbeRequest::default())?;
+        let AbiResult(abi) = self.operate(&driver, "abi", &AbiRequest::default())?;
         let checks = self.replay(plan, &driver, &artifact, scratch.path())?;
         Ok(Made {
             file: artifact,
@@ -49,6 +50,7 @@ impl Session<'_> {
             tinygrad: probe.tinygrad,
             commit: self.workshop.root.as_deref().and_then(vendored_commit).or(probe.tinygrad_commit),
             python: probe.python,
+            abi,
             devices: Default::default(),
             kernels: Default::default(),
             checks,

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
+use artifact_pickle::AbiDescription;
 use camino::Utf8PathBuf;
 use model_catalog::{
     BehaviorVersion, Camera, ImageHistoryPipeline, ModelMetadata, ModelType, PolicyKey, Sha256Digest,
     SliceSpec, Target,
 };
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::Error as _};
 
 use super::PROTOCOL;
 use crate::Cache;
@@ -167,6 +168,9 @@ pub struct CompileResult {
     pub tinygrad: String,
     /// Python's version.
     pub python: String,
+    /// What that tinygrad offers to a pickled jit.
+    #[serde(deserialize_with = "checked")]
+    pub abi: AbiDescription,
     /// Per jit: the devices that it uses.
     #[serde(default)]
     pub devices: BTreeMap<String, Vec<String>>,
@@ -321,6 +325,9 @@ pub struct DmResult {
     pub tinygrad: String,
     /// Python's version.
     pub python: String,
+    /// What that tinygrad offers to a pickled jit.
+    #[serde(deserialize_with = "checked")]
+    pub abi: AbiDescription,
     /// `model`, then one for each camera.
     pub jits: BTreeMap<String, JitFacts>,
     /// The proof: one entry for each jit and seed.
@@ -500,6 +507,29 @@ impl Default for ProbeRequest {
     fn default() -> Self {
         Self { protocol: PROTOCOL, op: "probe" }
     }
+}
+
+/// `abi`: what the interpreter's tinygrad offers to a pickled jit.
+#[derive(Debug, Clone, Serialize)]
+pub struct AbiRequest {
+    protocol: u32,
+    op: &'static str,
+}
+
+impl Default for AbiRequest {
+    fn default() -> Self {
+        Self { protocol: PROTOCOL, op: "abi" }
+    }
+}
+
+/// Result of `abi`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct AbiResult(#[serde(deserialize_with = "checked")] pub AbiDescription);
+
+/// A description whose digest is that of its content: both programs must take the same digest of the same thing.
+fn checked<'de, D: Deserializer<'de>>(deserializer: D) -> Result<AbiDescription, D::Error> {
+    AbiDescription::deserialize(deserializer)?.checked().map_err(D::Error::custom)
 }
 
 /// Result of `probe`.
