@@ -8,7 +8,7 @@ use model_catalog::{BehaviorVersion, ImageHistoryPipeline, InputFormat, Manifest
 use model_store::ParamStore;
 use tinygrad_compile::{WARP_CACHE_MIB, staged::FormatChoice, toolchain::ToolchainChoice};
 
-use crate::command::{diff::DiffArgs, inspect::InspectArgs, verify::VerifyArgs};
+use crate::command::{AbiChoice, diff::DiffArgs, inspect::InspectArgs, verify::VerifyArgs};
 
 const ABOUT: &str = "Compiles driving models for this device: ONNX sources in, one proven artifact out";
 
@@ -142,6 +142,9 @@ pub struct FetchArgs {
     /// The target that the artifact must be compiled for [default: not compared]
     #[arg(long)]
     pub target: Option<Target>,
+    /// The tinygrad that the artifact must fit: a version that is built in, or a file that the driver printed [default: any built-in one]
+    #[arg(long, value_name = "VERSION|FILE")]
+    pub abi: Option<AbiChoice>,
     /// Files, or ranges of a file, that are fetched at a time
     #[arg(long, value_name = "N", default_value_t = 4)]
     pub connections: usize,

@@ -10,7 +10,7 @@ use serde::Serialize;
 use crate::abi::{AbiDescription, Mismatch};
 use crate::digest::{Digests, digest_all};
 use crate::read::{Fault, Graph, Limits, PickleError, Source};
-use crate::safety::{AllowList, FileKind, Refusal};
+use crate::safety::{AllowList, Refusal};
 use crate::view::{Content, Finding, view};
 
 /// A file that cannot be inspected at all.
@@ -200,7 +200,7 @@ fn judge(graph: &Graph, path: &Utf8Path, size: u64, options: &InspectOptions) ->
             payload_bytes: graph.payloads().iter().map(|payload| payload.len).sum(),
         },
         refusals: graph.refusals(kind, allow),
-        abi: matches!(kind, FileKind::Driving | FileKind::Jit).then(|| compare(graph, options)),
+        abi: (!content.jits().is_empty()).then(|| compare(graph, options)),
         content,
         globals,
         findings,

@@ -20,8 +20,10 @@ impl Display for Inspection {
             Content::Metadata(view) => metadata(f, "metadata", view)?,
             Content::Other { value } => writeln!(f, "  value: {value}")?,
         }
-        if let Some(report) = &self.abi {
-            abi(f, report)?;
+        match (&self.abi, &self.content) {
+            (Some(report), _) => abi(f, report)?,
+            (None, Content::Driving(_)) => writeln!(f, "  compared with no tinygrad: it holds no jit")?,
+            (None, _) => {}
         }
         if let Some(digests) = &self.digests {
             writeln!(f, "  sha256: {}", digests.sha256)?;

@@ -76,8 +76,12 @@ fn abi(inspection: &Inspection, findings: &mut Vec<Finding>) {
     if !report.given {
         if report.fitting().next().is_none() {
             let known: Vec<_> = report.compared.iter().map(|mismatch| mismatch.tinygrad.as_str()).collect();
-            let message = format!("it fits none of the known tinygrad revisions ({})", known.join(", "));
-            findings.push(Finding::warning("abi.unknown", "file", message));
+            let message = format!(
+                "it fits none of the known tinygrad revisions ({}); compare it with the description of the one that \
+                 compiled it (the driver's `abi` operation prints one), or compile it again",
+                known.join(", ")
+            );
+            findings.push(Finding::error("abi.unknown", "file", message));
         }
         return;
     }

@@ -161,6 +161,53 @@ fn differences_are_told_by_kind() {
     assert_eq!(changed.to_string(), "behavior_version: \"v12\" -> \"v13\"\n");
 }
 
+/// An artifact of a tinygrad that no description is built in for, and its description: one field has another name.
+fn of_an_unknown_tinygrad(folder: &tempfile::TempDir) -> (camino::Utf8PathBuf, AbiDescription) {
+    let mut bytes = std::fs::read(fixture("driving-0.14.0.pkl")).expect("readable");
+    let at = bytes.windows(6).position(|window| window == b"\x8c\x04slot").expect("names the field");
+    bytes[at + 2..at + 6].copy_from_slice(b"port");
+    let mut abi = AbiDescription::known_as("0.14.0").expect("is built in");
+    let class = abi.classes.get_mut("tinygrad.uop.ops:ParamArg").expect("is described");
+    class.fields.as_mut().expect("are described")[0] = "port".to_owned();
+    (abi.tinygrad, abi.digest) = ("0.99.0".to_owned(), None);
+    (write(folder, "unknown.pkl", &bytes), abi)
+}
+
+#[test]
+fn an_artifact_of_an_unknown_tinygrad_is_refused_unless_that_is_given() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, abi) = of_an_unknown_tinygrad(&folder);
+    let judge =
+        |options: InspectOptions| verify(&path, &options, &Expectations::default()).expect("is a pickle");
+    let verdict = judge(InspectOptions::default());
+    let errors: Vec<_> = verdict.errors().map(|finding| finding.code).collect();
+    assert_eq!(errors, ["abi.unknown"], "{verdict}");
+    assert!(verdict.to_string().contains("0.12.0, 0.13.0, 443f976"), "{verdict}");
+    for options in [
+        InspectOptions { abi: Some(abi.clone()), ..InspectOptions::default() },
+        InspectOptions { also: vec![abi.clone()], ..InspectOptions::default() },
+    ] {
+        let verdict = judge(options);
+        assert!(verdict.passed(), "{verdict}");
+    }
+    // Another unknown one does not help.
+    let mut other = abi;
+    other.enums.get_mut("tinygrad.uop:Ops").expect("is described").clear();
+    assert!(!judge(InspectOptions { also: vec![other], ..InspectOptions::default() }).passed());
+    // Looking is no judging.
+    assert!(look(&path).findings.is_empty());
+}
+
+#[test]
+fn what_holds_no_jit_is_compared_with_no_tinygrad() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = write(&folder, "empty.pkl", b"\x80\x04}\x8c\x0eformat_versionK\x01s.");
+    let inspection = look(&path);
+    assert!(inspection.abi.is_none());
+    let text = inspection.to_string();
+    assert!(text.contains("compared with no tinygrad: it holds no jit") && !text.contains("fits"), "{text}");
+}
+
 #[test]
 fn a_wrong_layout_is_found() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use artifact_pickle::{Content, FileKind, InspectOptions, inspect};
+use artifact_pickle::{AbiDescription, AbiRecord, Content, FileKind, InspectOptions, inspect};
 use camino::Utf8Path;
 use durable_fs::{NoProgress, hash_file};
 use model_catalog::{CAMERAS, ModelId, PolicyKey, Sha256Digest};
@@ -13,7 +13,7 @@ use rebuild_workspace::{Record, Workspace};
 use remote_compile::{device::Device, supervise::Watch};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tinygrad_compile::{DM_METADATA, DM_MODEL, dm_warp_name, find_dm_source};
+use tinygrad_compile::{DM_BUILD_RECORD, DM_METADATA, DM_MODEL, dm_warp_name, find_dm_source};
 
 use crate::{
     Budget, Check, Evidence, RunPlan, ValidateError, ValidateOptions, judge, known,
@@ -101,8 +101,9 @@ pub fn validate_dm(
     }
     let (set, files) = found.map_err(|why| ValidateError::DriverMonitoring { dir: dir.clone(), why })?;
     let mut known = Vec::new();
+    let abi = recorded_abi(&dir);
     for (file, ..) in &set.files {
-        known.extend(known::about_file(file, Some(options.target), None, FileKind::Jit)?);
+        known.extend(known::about_file(file, Some(options.target), None, FileKind::Jit, abi.as_ref())?);
     }
     let scratch = Scratch::create(workspace)?;
     let plan = options.plan(RunPlan::thorough(options.target, None));
@@ -171,4 +172,10 @@ fn set_in(dir: &Utf8Path) -> Result<(DmSet, BTreeMap<String, Sha256Digest>), Str
         Ok(_) => Err(format!("{path} holds something else than metadata")),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// The tinygrad that the build record beside the files names; without a readable one the files must fit a known tinygrad.
+fn recorded_abi(dir: &Utf8Path) -> Option<AbiDescription> {
+    let text = std::fs::read_to_string(dir.join(DM_BUILD_RECORD)).ok()?;
+    AbiRecord::of_build(&serde_json::from_str(&text).ok()?).ok()??.description()
 }

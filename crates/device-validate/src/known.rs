@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use artifact_pickle::{Expectations, FileKind, InspectOptions, Severity, verify};
+use artifact_pickle::{AbiDescription, Expectations, FileKind, InspectOptions, Severity, verify};
 use camino::Utf8Path;
 use durable_fs::{NoProgress, hash_file};
 use model_catalog::{BehaviorVersion, Component, ModelMetadata, ModelType, PolicyKey, Target};
@@ -12,7 +12,7 @@ use rebuild_workspace::{ArtifactRecord, Fingerprint, SourceRecord, Workspace};
 use crate::{Check, ValidateError, Verdict, reference::SourceModel};
 
 /// The findings of a static look at the file. Nothing in it is run, and nothing will be where one of them forbids it: a warp of
-/// another camera reads beyond its frame, a foreign class does what it likes.
+/// another camera reads beyond its frame, a foreign class does what it likes. `recorded` is the tinygrad of the build record, which may be one that nothing else knows.
 ///
 /// # Errors
 /// [`ValidateError::Refused`] names the worst.
@@ -21,11 +21,13 @@ pub(crate) fn about_file(
     target: Option<Target>,
     version: Option<BehaviorVersion>,
     kind: FileKind,
+    recorded: Option<&AbiDescription>,
 ) -> Result<Vec<Verdict>, ValidateError> {
     let refused = |why: String| ValidateError::Refused { path: path.to_owned(), why };
+    let options =
+        InspectOptions { also: recorded.cloned().into_iter().collect(), ..InspectOptions::default() };
     let expected = Expectations { target, behavior_version: version, kind: Some(kind) };
-    let verdict =
-        verify(path, &InspectOptions::default(), &expected).map_err(|error| refused(error.to_string()))?;
+    let verdict = verify(path, &options, &expected).map_err(|error| refused(error.to_string()))?;
     if let Some(finding) = verdict.findings.iter().find(|finding| finding.severity == Severity::Error) {
         return Err(refused(finding.to_string()));
     }

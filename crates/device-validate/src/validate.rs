@@ -8,9 +8,11 @@ use durable_fs::FsError;
 use model_catalog::{BehaviorVersion, ModelId, Target};
 use onnx_source::ElementType;
 use rebuild_workspace::{
-    ArtifactRecord, BudgetConfig, FailureRecord, SourceRecord, Stage, Stamp, ValidationRecord, Workspace,
+    ArtifactRecord, BudgetConfig, BuildRecord, FailureRecord, SourceRecord, Stage, Stamp, ValidationRecord,
+    Workspace,
 };
 use remote_compile::{
+    adopt::recorded_abi,
     device::Device,
     supervise::{JobFailure, Watch},
 };
@@ -148,7 +150,9 @@ fn validate(
         return Err(ValidateError::NoSources { id: id.clone(), why: "no sources are recorded".to_owned() });
     }
     let path = workspace.compiled_file(artifact.artifact_id());
-    let mut known = known::about_file(&path, artifact.target, version, FileKind::Driving)?;
+    let build = workspace.record::<BuildRecord>(id).ok().flatten();
+    let abi = recorded_abi(build.as_ref());
+    let mut known = known::about_file(&path, artifact.target, version, FileKind::Driving, abi.as_ref())?;
     known.extend(known::about_sources(&artifact, sources.as_ref()));
     let scratch = Scratch::create(workspace)?;
     let runs = run(&path, device, &artifact, options, &scratch.0, watch, on_event)?;

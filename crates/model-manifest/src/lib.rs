@@ -31,7 +31,7 @@ pub use additions::{Addition, Additions, EMBEDDED_ADDITIONS};
 pub use base::{BaseRequest, base_manifest, plan_base};
 pub use error::ManifestWorkError;
 pub use gate::{
-    DRIVER_MONITORING_RECORD, GateOptions, GateProblem, GateReport, ReleaseArtifact, VerifiedRelease,
+    DRIVER_MONITORING_RECORD, GateOptions, GateProblem, GateReport, Looked, ReleaseArtifact, VerifiedRelease,
     verify_workspace, verify_workspace_by,
 };
 pub use identity::{Folder, Identities, Identity};

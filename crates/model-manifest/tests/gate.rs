@@ -11,7 +11,7 @@ use device_validate::checklist::{ChecklistRecord, checklist};
 use durable_fs::{NoProgress, Sha256};
 use model_catalog::{SourceMap, Target};
 use model_manifest::{
-    DRIVER_MONITORING_RECORD, GateOptions, GateProblem, GateReport, JOURNAL_NAME, verify_workspace,
+    DRIVER_MONITORING_RECORD, GateOptions, GateProblem, GateReport, JOURNAL_NAME, Looked, verify_workspace,
     verify_workspace_by,
 };
 use rebuild_workspace::ReleaseProof;
@@ -135,6 +135,7 @@ fn kinds() -> BTreeSet<&'static str> {
         | GateProblem::Failed { .. } => {}
         // These need real artifacts or another gate: see below, and the tests of `rebuild verify`.
         GateProblem::Inspection { .. }
+        | GateProblem::TinygradMixed { .. }
         | GateProblem::NotSoaked { .. }
         | GateProblem::NotDriven { .. }
         | GateProblem::Checklist { .. }
@@ -229,6 +230,39 @@ fn artifacts_are_inspected_and_the_monitoring_set_is_complete_or_named() {
     assert!(report.problems.iter().any(incomplete));
 }
 
+fn mixed(bench: &Bench) -> Vec<String> {
+    let problems = with_driver_monitoring(bench).problems.into_iter();
+    let mixed = problems.filter(|problem| matches!(problem, GateProblem::TinygradMixed { .. }));
+    mixed.map(|problem| problem.to_string()).collect()
+}
+
+#[test]
+fn one_tinygrad_loads_all_that_is_released() {
+    let pickle = |name: &str| {
+        let dir = camino::Utf8Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/pickles");
+        fs::read(dir.join(name)).unwrap()
+    };
+    let bench = ready();
+    for id in ["a3", "deeprl33", "sc23"] {
+        bench.put(&compiled(id), pickle("driving-0.14.0.pkl"));
+    }
+    for name in ["dmonitoring_model_tinygrad.pkl", "dm_warp_1928x1208_tinygrad.pkl"] {
+        bench.put(&format!("driver-monitoring/{name}"), pickle("jit-0.14.0.pkl"));
+    }
+    assert_eq!(mixed(&bench), Vec::<String>::new());
+    bench.put(&compiled("sc23"), pickle("driving-0.13.0.pkl"));
+    let found = mixed(&bench);
+    assert_eq!(found.len(), 1, "{found:?}");
+    let of_13 = format!("tinygrad 0.13.0 loads {}; tinygrad 0.14.0 loads ", compiled("sc23"));
+    assert!(found[0].contains(&of_13), "{found:?}");
+    // The driver-monitoring set runs on the same tinygrad.
+    for id in ["a3", "deeprl33", "sc23"] {
+        bench.put(&compiled(id), pickle("driving-0.13.0.pkl"));
+    }
+    let found = mixed(&bench);
+    assert!(found.len() == 1 && found[0].contains("loads driver-monitoring/dmonitoring_model"), "{found:?}");
+}
+
 #[test]
 fn the_monitoring_set_is_of_the_recorded_build() {
     let bench = ready();
@@ -286,7 +320,7 @@ fn proven(bench: &Bench, proof: ReleaseProof) -> (Vec<String>, String) {
         &bench.workspace,
         bench.sources.clone(),
         &options,
-        &|_, _| Vec::new(),
+        &|_, _, _| Looked::default(),
         &NoProgress,
     )
     .unwrap();

@@ -1,8 +1,11 @@
 //! Artifacts that were put into the workspace by hand: looked at without running them, and taken as they are.
 
-use artifact_pickle::{Expectations, FileKind, InspectError, InspectOptions, verify};
+use artifact_pickle::{
+    AbiDescription, AbiRecord, Expectations, FileKind, InspectError, InspectOptions, verify,
+};
 use camino::Utf8Path;
 use model_catalog::{BehaviorVersion, Target};
+use rebuild_workspace::BuildRecord;
 
 /// Why a file is not taken for an artifact of a model.
 #[derive(Debug, thiserror::Error)]
@@ -15,14 +18,29 @@ pub enum AdoptError {
     Unfit(String),
 }
 
-/// Looks at a file in `compiled/` that nothing is recorded of. Nothing in it is run.
+/// Looks at a file in `compiled/` that nothing is recorded of. Nothing in it is run. Its tinygrad must be a known one, or that of
+/// the build record, where there is one.
 ///
 /// # Errors
 /// [`AdoptError`] says why it is not taken.
-pub fn inspect(path: &Utf8Path, target: Target, version: Option<BehaviorVersion>) -> Result<(), AdoptError> {
+pub fn inspect(
+    path: &Utf8Path,
+    target: Target,
+    version: Option<BehaviorVersion>,
+    recorded: Option<&AbiDescription>,
+) -> Result<(), AdoptError> {
     let expected =
         Expectations { target: Some(target), behavior_version: version, kind: Some(FileKind::Driving) };
-    let verdict = verify(path, &InspectOptions::default(), &expected)?;
+    let options =
+        InspectOptions { also: recorded.cloned().into_iter().collect(), ..InspectOptions::default() };
+    let verdict = verify(path, &options, &expected)?;
     let first = verdict.errors().next().map(ToString::to_string);
     first.map_or(Ok(()), |finding| Err(AdoptError::Unfit(finding)))
+}
+
+/// The description of the tinygrad that a workspace's build record names. A record that lacks it or is damaged adds nothing: the
+/// file must then fit a known tinygrad.
+#[must_use]
+pub fn recorded_abi(build: Option<&BuildRecord>) -> Option<AbiDescription> {
+    AbiRecord::of_build(&build?.provenance).ok()??.description()
 }

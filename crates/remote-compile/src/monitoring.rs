@@ -389,7 +389,7 @@ impl Building<'_> {
         let mut moves = BTreeMap::new();
         for file in &result.files {
             let path = self.fetch(file, &incoming)?;
-            self.check(&path, file, kinds[&file.file])?;
+            self.check(&path, file, kinds[&file.file], build)?;
             moves.insert(format!("driver-monitoring/{}", file.file), path);
         }
         if let Some(source) = self.source_beside(&incoming)? {
@@ -413,10 +413,18 @@ impl Building<'_> {
     }
 
     /// Looks at a file that came home. Nothing in it is run.
-    fn check(&self, path: &Utf8Path, file: &FileRecord, kind: FileKind) -> Result<(), MonitoringError> {
+    fn check(
+        &self,
+        path: &Utf8Path,
+        file: &FileRecord,
+        kind: FileKind,
+        build: &DmBuildRecord,
+    ) -> Result<(), MonitoringError> {
+        let also = build.tinygrad.description().into_iter().collect();
+        let options = InspectOptions { also, ..InspectOptions::default() };
         let target = (kind == FileKind::Jit).then_some(self.options.target);
         let expected = Expectations { target, behavior_version: None, kind: Some(kind) };
-        let why = match verify(path, &InspectOptions::default(), &expected) {
+        let why = match verify(path, &options, &expected) {
             Ok(verdict) => verdict.errors().next().map(ToString::to_string),
             Err(error) => Some(error.to_string()),
         };

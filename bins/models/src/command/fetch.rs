@@ -2,13 +2,14 @@
 
 use artifact_fetch::{FetchContext, FetchError, Wanted, fetch, fetch_list};
 use artifact_parts::{ListedArtifact, PartList};
-use artifact_pickle::{Expectations, FileKind, InspectOptions, verify};
+use artifact_pickle::{AbiDescription, Expectations, FileKind, InspectOptions, verify};
 use camino::Utf8Path;
 use console_report::{Console, Exit, Failure, interrupt_flag, size_text};
 use durable_fs::{Expected, Progress};
 use model_catalog::{ArtifactName, ModelId, Target};
 use verified_download::{HttpClient, HttpErrorClass, HttpOptions, HttpUrl};
 
+use super::judged::AbiChoice;
 use crate::arguments::FetchArgs;
 
 /// The branch on which hosts have the files.
@@ -24,7 +25,8 @@ pub fn run(args: &FetchArgs, console: &Console) -> Result<(), Failure> {
     let client = HttpClient::new(http)
         .map_err(|error| Failure::new(Exit::Environment, "nothing can be fetched").because(&error))?;
     let place = Place::of(args)?;
-    let accept = |staged: &Utf8Path| fitness(staged, &place.name, args.target);
+    let abi = args.abi.as_ref().map(AbiChoice::load).transpose()?;
+    let accept = |staged: &Utf8Path| fitness(staged, &place.name, args.target, abi.as_ref());
     let context = FetchContext {
         client: &client,
         connections: args.connections,
@@ -55,13 +57,19 @@ pub fn run(args: &FetchArgs, console: &Console) -> Result<(), Failure> {
 }
 
 /// Reads a fetched artifact as data; what is no pickle by its name is not judged.
-fn fitness(staged: &Utf8Path, name: &str, target: Option<Target>) -> Result<(), String> {
+fn fitness(
+    staged: &Utf8Path,
+    name: &str,
+    target: Option<Target>,
+    abi: Option<&AbiDescription>,
+) -> Result<(), String> {
     if Utf8Path::new(name).extension() != Some("pkl") {
         return Ok(());
     }
     let kind = matches!(ArtifactName::parse(name), Some(Ok(_))).then_some(FileKind::Driving);
+    let options = InspectOptions { abi: abi.cloned(), ..InspectOptions::default() };
     let expected = Expectations { target, kind, ..Expectations::default() };
-    let verdict = verify(staged, &InspectOptions::default(), &expected).map_err(|error| error.to_string())?;
+    let verdict = verify(staged, &options, &expected).map_err(|error| error.to_string())?;
     verdict.errors().next().map_or(Ok(()), |finding| Err(finding.to_string()))
 }
 

@@ -11,6 +11,7 @@ mod install;
 pub mod job;
 pub mod join;
 mod judged;
+pub use judged::AbiChoice;
 pub mod list;
 mod parts;
 pub mod rehearse;

@@ -2,6 +2,7 @@
 
 use model_catalog::Sha256Digest;
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::{AbiDescription, AbiError};
 
@@ -47,6 +48,17 @@ impl AbiRecord {
         let digest = description.digest();
         let is_known = AbiDescription::known().iter().any(|known| known.digest() == digest);
         AbiRecord { digest, description: (!is_known).then(|| description.clone()) }
+    }
+
+    /// What a build record says of its tinygrad, where it says it; `build` is the record's JSON object.
+    ///
+    /// # Errors
+    /// [`AbiError`] where what it says is damaged.
+    pub fn of_build(build: &Map<String, Value>) -> Result<Option<Self>, AbiError> {
+        match build.get("tinygrad").and_then(|tinygrad| tinygrad.get("abi")) {
+            None | Some(Value::Null) => Ok(None),
+            Some(abi) => Ok(Some(serde_json::from_value(abi.clone())?)),
+        }
     }
 
     /// The description: the record's own, else the built-in one of this digest; `None` where this program knows none.
@@ -100,5 +112,10 @@ mod tests {
         assert_ne!(text, edited);
         let message = serde_json::from_str::<AbiRecord>(&edited).expect_err("was edited").to_string();
         assert!(message.contains("the ABI description of tinygrad 0.99.0 was edited"), "{message}");
+        let build =
+            |abi: &str| serde_json::from_str(&format!(r#"{{"tinygrad":{{"abi":{abi}}}}}"#)).expect("is JSON");
+        assert!(AbiRecord::of_build(&build(&edited)).is_err());
+        assert!(AbiRecord::of_build(&build(&text)).expect("is whole").is_some());
+        assert_eq!(AbiRecord::of_build(&build("null")).expect("is nothing"), None);
     }
 }

@@ -1,20 +1,24 @@
 //! The checks of one manifest entry.
 
 use artifact_parts::{KnownParts, PartSet, PartsError};
-use artifact_pickle::{Content, Expectations, FileKind, InspectOptions};
+use artifact_pickle::{AbiDescription, Content, Expectations, FileKind, InspectOptions};
 use camino::Utf8Path;
 use durable_fs::{Expected, hash_file};
 use model_catalog::{ArtifactName, CAMERAS, ManifestEntry, ModelId, Sha256Digest};
 use rebuild_workspace::{FailureRecord, ValidationRecord};
 use serde_json::Value;
 
-use super::{Gate, GateProblem, GateReport, ReleaseArtifact};
+use super::{
+    Gate, GateProblem, GateReport, Looked, ReleaseArtifact,
+    tinygrad::{Loads, Revisions, revisions_of},
+};
 use crate::{Folder, ManifestWorkError};
 
 impl Gate<'_> {
     pub(super) fn check_entry(
         &self,
         entry: &ManifestEntry,
+        loads: &mut Loads,
         report: &mut GateReport,
     ) -> Result<(), ManifestWorkError> {
         let id = entry.id();
@@ -35,7 +39,7 @@ impl Gate<'_> {
             }),
             Some(_) => {}
         }
-        self.inspect(entry, &path, &file, report);
+        loads.add(&path, self.inspect(entry, &path, &file, report));
         self.validation(id, sha256, report);
         if let Some(artifact) = self.staged(id, Expected::exactly(size, sha256), report)? {
             report.artifacts.push(artifact);
@@ -43,16 +47,25 @@ impl Gate<'_> {
         Ok(())
     }
 
-    fn inspect(&self, entry: &ManifestEntry, path: &Utf8Path, file: &Utf8Path, report: &mut GateReport) {
+    /// Returns the tinygrads that load it.
+    fn inspect(
+        &self,
+        entry: &ManifestEntry,
+        path: &Utf8Path,
+        file: &Utf8Path,
+        report: &mut GateReport,
+    ) -> Option<Revisions> {
         let expected = Expectations {
             target: Some(self.expected_target(entry.uses_external_gpu().unwrap_or(false))),
             behavior_version: entry.version().ok().flatten(),
             kind: Some(FileKind::Driving),
         };
-        let findings = (self.inspect)(file, &expected).into_iter();
+        let looked = (self.inspect)(file, &expected, &self.recorded);
+        let findings = looked.findings.into_iter();
         report
             .problems
             .extend(findings.map(|finding| GateProblem::Inspection { path: path.to_owned(), finding }));
+        looked.revisions
     }
 
     fn validation(&self, id: &ModelId, sha256: Sha256Digest, report: &mut GateReport) {
@@ -141,9 +154,10 @@ impl Gate<'_> {
 }
 
 /// Looks at an artifact without loading it.
-pub(super) fn inspect(file: &Utf8Path, expected: &Expectations) -> Vec<String> {
-    let verdict = match artifact_pickle::verify(file, &InspectOptions::default(), expected) {
-        Err(error) => return vec![error.to_string()],
+pub(super) fn inspect(file: &Utf8Path, expected: &Expectations, recorded: &[AbiDescription]) -> Looked {
+    let options = InspectOptions { also: recorded.to_vec(), ..InspectOptions::default() };
+    let verdict = match artifact_pickle::verify(file, &options, expected) {
+        Err(error) => return Looked { findings: vec![error.to_string()], revisions: None },
         Ok(verdict) => verdict,
     };
     let mut findings: Vec<String> = verdict.errors().map(ToString::to_string).collect();
@@ -152,7 +166,7 @@ pub(super) fn inspect(file: &Utf8Path, expected: &Expectations) -> Vec<String> {
         let missing = CAMERAS.into_iter().filter(|camera| !present.contains(camera));
         findings.extend(missing.map(|camera| format!("it has no warp for the camera {camera}")));
     }
-    findings
+    Looked { findings, revisions: revisions_of(&verdict) }
 }
 
 /// Why a validation is not a pass. Records of other tools have no verdict; their lists say the same.

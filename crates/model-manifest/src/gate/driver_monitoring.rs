@@ -12,7 +12,10 @@ use durable_fs::hash_file;
 use model_catalog::{Sha256Digest, Target};
 use serde::Deserialize;
 
-use super::{Gate, GateProblem, GateReport};
+use super::{
+    Gate, GateProblem, GateReport,
+    tinygrad::{Loads, revisions_of},
+};
 use crate::ManifestWorkError;
 
 /// The four files and what each of them is.
@@ -40,7 +43,11 @@ struct BuiltFile {
 }
 
 impl Gate<'_> {
-    pub(super) fn check_driver_monitoring(&self, report: &mut GateReport) -> Result<(), ManifestWorkError> {
+    pub(super) fn check_driver_monitoring(
+        &self,
+        loads: &mut Loads,
+        report: &mut GateReport,
+    ) -> Result<(), ManifestWorkError> {
         let dir = self.workspace.driver_monitoring_dir();
         let is_there = |(name, _): &(&str, FileKind)| dir.join(name).is_file();
         let missing: Vec<String> =
@@ -55,7 +62,7 @@ impl Gate<'_> {
         }
         self.check_dm_build(&dir, &digests, report);
         self.dm_validation(&digests, report);
-        self.inspect_dm(&dir, &present, report);
+        self.inspect_dm(&dir, &present, loads, report);
         Ok(())
     }
 
@@ -96,14 +103,21 @@ impl Gate<'_> {
         }
     }
 
-    fn inspect_dm(&self, dir: &Utf8Path, present: &[(&str, FileKind)], report: &mut GateReport) {
+    fn inspect_dm(
+        &self,
+        dir: &Utf8Path,
+        present: &[(&str, FileKind)],
+        loads: &mut Loads,
+        report: &mut GateReport,
+    ) {
+        let options = InspectOptions { also: self.recorded.clone(), ..InspectOptions::default() };
         // The tinygrad revisions that would load each jit as it is meant: jits of one build share one.
         let mut revisions: Option<BTreeSet<String>> = None;
         for &(name, kind) in present {
             let path = relative(name);
             let target = (kind == FileKind::Jit).then_some(self.snapshot.target);
             let expected = Expectations { target, behavior_version: None, kind: Some(kind) };
-            match artifact_pickle::verify(&dir.join(name), &InspectOptions::default(), &expected) {
+            match artifact_pickle::verify(&dir.join(name), &options, &expected) {
                 Err(error) => {
                     report.problems.push(GateProblem::Inspection { path, finding: error.to_string() })
                 }
@@ -113,11 +127,12 @@ impl Gate<'_> {
                         finding: error.to_string(),
                     }));
                     narrow(&mut revisions, &verdict);
+                    loads.add(&path, revisions_of(&verdict));
                 }
             }
         }
         if revisions.is_some_and(|revisions| revisions.is_empty()) {
-            let why = "no known tinygrad revision loads all of them".to_owned();
+            let why = "no known or recorded tinygrad loads all of them".to_owned();
             report.problems.push(GateProblem::DriverMonitoringMixed { why });
         }
     }

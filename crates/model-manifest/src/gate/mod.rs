@@ -7,11 +7,12 @@ mod device;
 mod driver_monitoring;
 mod folder;
 mod problem;
+mod tinygrad;
 
 use std::{collections::BTreeMap, fmt};
 
 use artifact_parts::{Part, PartLimit};
-use artifact_pickle::Expectations;
+use artifact_pickle::{AbiDescription, Expectations};
 use camino::Utf8Path;
 use durable_fs::Progress;
 use model_catalog::{Manifest, ManifestVersion, ModelId, Sha256Digest, SourceMap, Target};
@@ -20,6 +21,8 @@ use serde::Serialize;
 
 pub use driver_monitoring::DRIVER_MONITORING_RECORD;
 pub use problem::GateProblem;
+
+use tinygrad::Loads;
 
 use crate::{Folder, IdMap, ManifestWorkError, Note, Snapshot, check, plan::JOURNAL_NAME, relabel::Draft};
 
@@ -127,8 +130,17 @@ pub fn verify_workspace(
     verify_workspace_by(workspace, sources, options, &artifact::inspect, progress)
 }
 
-/// Looks at a file without loading it: what is wrong with it for what is expected of it.
-pub type Inspect = dyn Fn(&Utf8Path, &Expectations) -> Vec<String>;
+/// Looks at a file without loading it, for what is expected of it. Besides the known tinygrads those of the build records count.
+pub type Inspect = dyn Fn(&Utf8Path, &Expectations, &[AbiDescription]) -> Looked;
+
+/// What was seen in a file.
+#[derive(Debug, Clone, Default)]
+pub struct Looked {
+    /// What is wrong with it.
+    pub findings: Vec<String>,
+    /// The tinygrads that load it: digest to name; `None` where that says nothing of the file.
+    pub revisions: Option<BTreeMap<String, String>>,
+}
 
 /// As [`verify_workspace`], with another way of looking at artifacts: tests of everything else use files that are none.
 ///
@@ -162,15 +174,19 @@ pub fn verify_workspace_by(
         Some(Ok(manifest)) => report.manifest = manifest,
     }
     let sources = source_ids(&snapshot);
-    let gate = Gate { workspace, snapshot: &snapshot, options, progress, inspect, sources };
+    let released = report.manifest.models.iter().map(|entry| sources.get(entry.id()).unwrap_or(entry.id()));
+    let recorded = tinygrad::recorded(workspace, released);
+    let gate = Gate { workspace, snapshot: &snapshot, options, progress, inspect, sources, recorded };
     gate.agreement(&mut report);
+    let mut loads = Loads::default();
     for entry in &report.manifest.models.clone() {
-        gate.check_entry(entry, &mut report)?;
+        gate.check_entry(entry, &mut loads, &mut report)?;
     }
     gate.check_folders(&mut report)?;
     if options.driver_monitoring {
-        gate.check_driver_monitoring(&mut report)?;
+        gate.check_driver_monitoring(&mut loads, &mut report)?;
     }
+    tinygrad::check(&loads, &mut report);
     gate.runtime(&mut report);
     gate.checklist(&mut report);
     gate.note_unasked(&mut report);
@@ -186,6 +202,8 @@ pub(crate) struct Gate<'a> {
     inspect: &'a Inspect,
     /// Release ID to source ID.
     sources: BTreeMap<ModelId, ModelId>,
+    /// The tinygrads of the build records.
+    recorded: Vec<AbiDescription>,
 }
 
 impl Gate<'_> {

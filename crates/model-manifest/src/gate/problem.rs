@@ -1,5 +1,7 @@
 //! What forbids publishing.
 
+use std::collections::BTreeMap;
+
 use camino::Utf8PathBuf;
 use model_catalog::{ModelId, Sha256Digest};
 use serde::Serialize;
@@ -116,6 +118,15 @@ pub enum GateProblem {
         /// What is wrong with it.
         finding: String,
     },
+    /// What is released was compiled by different tinygrads, and a device has one.
+    #[error(
+        "no one tinygrad loads everything that is released: {}; compile the ones again with the tinygrad of the others",
+        spelled(revisions)
+    )]
+    TinygradMixed {
+        /// Files by the revisions that load them.
+        revisions: BTreeMap<String, Vec<Utf8PathBuf>>,
+    },
     /// The artifact was not run.
     #[error("{id} was not validated; run `rebuild validate --model {source_id}`")]
     NotValidated {
@@ -213,4 +224,12 @@ pub enum GateProblem {
         /// How that is known.
         why: String,
     },
+}
+
+fn spelled(revisions: &BTreeMap<String, Vec<Utf8PathBuf>>) -> String {
+    let one = |(revision, files): (&String, &Vec<Utf8PathBuf>)| {
+        let files: Vec<&str> = files.iter().map(|file| file.as_str()).collect();
+        format!("{revision} loads {}", files.join(", "))
+    };
+    revisions.iter().map(one).collect::<Vec<_>>().join("; ")
 }

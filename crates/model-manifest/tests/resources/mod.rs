@@ -7,8 +7,8 @@ use artifact_parts::PartLimit;
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::NoProgress;
 use model_manifest::{
-    GateOptions, GateReport, PublishError, PublishRequest, PublishRoute, Published, Remote, RolledBack,
-    Signer, VerifiedRelease, publish, rollback, verify_workspace_by,
+    GateOptions, GateReport, Looked, PublishError, PublishRequest, PublishRoute, Published, Remote,
+    RolledBack, Signer, VerifiedRelease, publish, rollback, verify_workspace_by,
 };
 use rebuild_workspace::ReleaseProof;
 use verified_download::{HttpClient, HttpOptions};
@@ -31,8 +31,14 @@ pub fn options() -> GateOptions {
 
 pub fn gate(bench: &Bench) -> GateReport {
     // The contents are no pickles: what inspection says of artifacts is tested where it lives.
-    verify_workspace_by(&bench.workspace, bench.sources.clone(), &options(), &|_, _| Vec::new(), &NoProgress)
-        .unwrap()
+    verify_workspace_by(
+        &bench.workspace,
+        bench.sources.clone(),
+        &options(),
+        &|_, _, _| Looked::default(),
+        &NoProgress,
+    )
+    .unwrap()
 }
 
 pub fn release(bench: &Bench) -> VerifiedRelease {

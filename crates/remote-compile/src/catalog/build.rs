@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use artifact_pickle::AbiDescription;
 use camino::Utf8Path;
 use durable_fs::{Expected, FsError, sync_dir};
 use model_catalog::{ModelId, Sha256Digest};
@@ -343,7 +344,7 @@ fn bring_home(
     let got = device.get(&job.name, &from, &arriving, expected, watch.progress);
     watch.progress.end();
     got?;
-    take_up(&arriving, &compiled, planned, options)?;
+    take_up(&arriving, &compiled, planned, build.tinygrad.description().as_ref(), options)?;
     let provenance = provenance(device, build)?;
     workspace.save(&BuildRecord { id: id.clone(), provenance })?;
     let mut fingerprint = fingerprint(sources, &planned.model, options);
@@ -365,10 +366,11 @@ fn take_up(
     arriving: &Utf8Path,
     compiled: &Utf8Path,
     planned: &PlannedModel,
+    abi: Option<&AbiDescription>,
     options: &CatalogOptions,
 ) -> Result<(), ModelError> {
     let target = options.target_of(&planned.model.entry);
-    if let Err(why) = (options.judge)(arriving, target, planned.model.version) {
+    if let Err(why) = (options.judge)(arriving, target, planned.model.version, abi) {
         fs::remove_file(arriving).map_err(FsError::io("remove", arriving))?;
         return Err(ModelError::Unfit { id: planned.model.id.clone(), why });
     }

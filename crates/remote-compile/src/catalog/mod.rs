@@ -17,6 +17,7 @@ use std::{
     time::Instant,
 };
 
+use artifact_pickle::AbiDescription;
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::Progress;
 use model_catalog::{BehaviorVersion, ImageHistoryPipeline, ModelId, SourceEntry, Target};
@@ -47,8 +48,9 @@ pub struct CatalogModel {
     pub is_named: bool,
 }
 
-/// Reads an artifact as data and says whether it fits its target and behaviour version; [`crate::adopt::inspect`] does.
-pub type Judge = fn(&Utf8Path, Target, Option<BehaviorVersion>) -> Result<(), AdoptError>;
+/// Reads an artifact as data and says whether it fits its target, its behaviour version and a tinygrad that is known or recorded; [`crate::adopt::inspect`] does.
+pub type Judge =
+    fn(&Utf8Path, Target, Option<BehaviorVersion>, Option<&AbiDescription>) -> Result<(), AdoptError>;
 
 /// How a catalog is built.
 #[derive(Debug, Clone)]

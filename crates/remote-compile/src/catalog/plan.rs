@@ -3,8 +3,8 @@
 use durable_fs::{Expected, Progress};
 use model_catalog::RelPath;
 use rebuild_workspace::{
-    ArtifactRecord, ArtifactState, BuildReason, FailureRecord, Fingerprint, SourceRecord, SourceState, Stage,
-    Workspace, WorkspaceError, artifact_state, source_state,
+    ArtifactRecord, ArtifactState, BuildReason, BuildRecord, FailureRecord, Fingerprint, SourceRecord,
+    SourceState, Stage, Workspace, WorkspaceError, artifact_state, source_state,
 };
 use tinygrad_compile::{
     driver::embedded,
@@ -13,6 +13,7 @@ use tinygrad_compile::{
 
 use super::{Action, CatalogModel, CatalogOptions, PlannedModel, pool};
 use crate::{
+    adopt::recorded_abi,
     home::{HomeError, is_ready},
     supervise::{JobInput, PreparedJob},
 };
@@ -65,7 +66,9 @@ fn decide(
         }
         ArtifactState::Current { outdated, .. } => outdated.iter().map(ToString::to_string).collect(),
         ArtifactState::Unrecorded { path, .. } => {
-            match (options.judge)(&path, wanted.target, wanted.version) {
+            let build = workspace.record::<BuildRecord>(id).ok().flatten();
+            let abi = recorded_abi(build.as_ref());
+            match (options.judge)(&path, wanted.target, wanted.version, abi.as_ref()) {
                 Ok(()) => return Ok(Action::Adopt { sources: Box::new(sources) }),
                 Err(why) => {
                     vec![format!("{} was found and not adopted: {why}", path.file_name().unwrap_or_default())]

@@ -185,7 +185,7 @@ fn case(ids: &[&str]) -> Case {
         python: None,
         toolchain: None,
         jobs: NonZeroUsize::MIN.saturating_add(1),
-        judge: |_, _, _| Ok(()),
+        judge: |_, _, _, _| Ok(()),
     };
     let model = |text: &&str| CatalogModel {
         id: id(text),
@@ -492,10 +492,10 @@ fn an_artifact_that_is_not_what_was_asked_for_does_not_replace_the_old_one() {
 #[test]
 fn a_broken_file_without_a_record_is_not_adopted() {
     let mut case = case(&["a"]);
-    case.options.judge = |path, target, version| {
+    case.options.judge = |path, target, version, abi| {
         // What was found is looked at; what the fake device makes is not a pickle and passes.
         if fs::read(path).unwrap().starts_with(b"\x80") {
-            crate::adopt::inspect(path, target, version)
+            crate::adopt::inspect(path, target, version, abi)
         } else {
             Ok(())
         }
