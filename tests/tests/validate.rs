@@ -144,6 +144,19 @@ fn a_good_artifact_passes_once_and_again_where_something_changed() -> Result<()>
     let mut found = failures(&scenario)?;
     found.retain(|(check, _)| check != "drift");
     assert_eq!(found, [("slow".to_owned(), String::new()), ("slow".to_owned(), String::new())]);
+
+    // A pass is of one file: with a bit flipped afterwards there is neither a pass nor a record of one.
+    validate(&scenario, &[])?.expect_code(0);
+    let path = artifact(&scenario, "good");
+    let mut bytes = fs::read(&path)?;
+    let largest = payloads(&path)?[0];
+    bytes[(largest.offset + largest.len / 2) as usize] ^= 1;
+    durable_fs::write_atomic(&path, &bytes)?;
+    let changed = validate(&scenario, &[])?;
+    assert!(changed.expect_code(1).transcript().contains("is not the artifact that was recorded"));
+    assert!(!scenario.list("results").contains(&"good_validation.json".to_owned()));
+    fs::remove_file(&path)?;
+    validate(&scenario, &[])?.expect_code(1);
     Ok(())
 }
 

@@ -23,6 +23,7 @@ impl Stages {
         }
         let text = |key: &str| event.get(key).and_then(Value::as_str);
         match (text("event"), text("state"), text("stage")) {
+            (Some("left_on_device"), ..) => console.warn(text("why").unwrap_or_default()),
             (Some("stage"), Some("start"), Some(stage)) => {
                 console.begin(&format!("{id}: {} {stage}", text("op").unwrap_or_default()), None);
                 self.open += 1;

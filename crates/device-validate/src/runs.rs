@@ -7,7 +7,7 @@ use durable_fs::FsError;
 use rebuild_workspace::Workspace;
 use remote_compile::{
     device::{Device, JobName},
-    supervise::{JobFailure, PreparedJob, Watch, begin, supervise},
+    supervise::{JobFailure, PreparedJob, Watch, begin, clear_away, supervise},
 };
 use serde_json::Value;
 
@@ -48,14 +48,21 @@ impl Jobs {
             matches!(&runs, Err(ValidateError::Job(JobFailure::Device(error))) if error.is_retryable());
         if !lost {
             // The later ones need the first one's artifact, so it goes last.
-            remove(device, [&drive.name, &again.name, &first.name])?;
+            clear(device, [&drive.name, &again.name, &first.name], on_event);
         }
         runs
     }
 }
 
-fn remove<'j>(device: &dyn Device, jobs: impl IntoIterator<Item = &'j JobName>) -> Result<(), ValidateError> {
-    jobs.into_iter().try_for_each(|job| Ok(device.remove(job)?))
+/// Removes jobs whose outcome is known; what cannot be removed is said and does not take the outcome's place.
+pub(crate) fn clear<'j>(
+    device: &dyn Device,
+    jobs: impl IntoIterator<Item = &'j JobName>,
+    on_event: &mut dyn FnMut(&Value),
+) {
+    for why in jobs.into_iter().filter_map(|job| clear_away(device, job)) {
+        on_event(&serde_json::json!({"event": "left_on_device", "why": why}));
+    }
 }
 
 fn record_run(

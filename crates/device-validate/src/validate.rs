@@ -4,12 +4,12 @@ use std::sync::atomic::AtomicBool;
 
 use artifact_pickle::FileKind;
 use camino::{Utf8Path, Utf8PathBuf};
-use durable_fs::FsError;
+use durable_fs::{FsError, Progress};
 use model_catalog::{BehaviorVersion, ModelId, Target};
 use onnx_source::ElementType;
 use rebuild_workspace::{
-    ArtifactRecord, BudgetConfig, BuildRecord, FailureRecord, SourceRecord, Stage, Stamp, ValidationRecord,
-    Workspace,
+    ArtifactRecord, BudgetConfig, BuildReason, BuildRecord, FailureRecord, SourceRecord, Stage,
+    ValidationRecord, Workspace, artifact_change,
 };
 use remote_compile::{
     adopt::recorded_abi,
@@ -131,7 +131,16 @@ fn validate(
     watch: &Watch<'_>,
     on_event: &mut dyn FnMut(&Value),
 ) -> Result<Validated, ValidateError> {
-    let artifact = artifact_of(workspace, id, options.target)?;
+    let artifact = match artifact_of(workspace, id, options.target, watch.progress) {
+        Ok(artifact) => artifact,
+        Err(error) => {
+            if matches!(error, ValidateError::NoArtifact { .. } | ValidateError::NotRecorded { .. }) {
+                // What was validated is no longer there.
+                workspace.remove_record::<ValidationRecord>(id)?;
+            }
+            return Err(error);
+        }
+    };
     let target = artifact.target.unwrap_or(options.target);
     let budget = Budget::of(target).changed(&options.budget);
     // A record that cannot be read is made anew.
@@ -232,18 +241,26 @@ impl Comparison<'_> {
     }
 }
 
-fn artifact_of(workspace: &Workspace, id: &ModelId, target: Target) -> Result<ArtifactRecord, ValidateError> {
+/// The record of the artifact whose file is the recorded one: what passed is that file and no other.
+fn artifact_of(
+    workspace: &Workspace,
+    id: &ModelId,
+    target: Target,
+    progress: &dyn Progress,
+) -> Result<ArtifactRecord, ValidateError> {
     let record = workspace.record::<ArtifactRecord>(id)?;
     let record = record.ok_or_else(|| ValidateError::NoArtifact { id: id.clone() })?;
-    let path = workspace.compiled_file(record.artifact_id());
-    match Stamp::of(&path)? {
-        None => return Err(ValidateError::NoArtifact { id: id.clone() }),
-        Some(stamp) if stamp.size != record.size => {
-            let why = format!("it has {} bytes instead of {}", stamp.size, record.size);
-            return Err(ValidateError::NotRecorded { id: id.clone(), path, why });
+    let why = match artifact_change(workspace, &record, progress)? {
+        None => None,
+        Some(BuildReason::Absent) => return Err(ValidateError::NoArtifact { id: id.clone() }),
+        Some(BuildReason::Size { recorded, found }) => {
+            Some(format!("it has {found} bytes instead of {recorded}"))
         }
-        // Its content is compared on its way to the device.
-        Some(_) => {}
+        Some(_) => Some(format!("its SHA-256 is no longer {}", record.sha256)),
+    };
+    if let Some(why) = why {
+        let path = workspace.compiled_file(record.artifact_id());
+        return Err(ValidateError::NotRecorded { id: id.clone(), path, why });
     }
     match record.target {
         Some(found) if found != target && found != Target::ExternalGpu => {

@@ -104,6 +104,34 @@ fn compare(
     Ok(if hashed?.0 == sha256 { Found::Same(Some(stamp)) } else { Found::OtherContent })
 }
 
+/// The new stamp where the artifact's file is the recorded one at another time, or how it is not the recorded one.
+fn recorded_file(
+    workspace: &Workspace,
+    record: &ArtifactRecord,
+    progress: &dyn Progress,
+) -> Result<Result<Option<Stamp>, BuildReason>, WorkspaceError> {
+    let path = workspace.compiled_file(record.artifact_id());
+    Ok(match compare(&path, (record.size, record.modified_ns, record.sha256), progress)? {
+        Found::Same(restamp) => Ok(restamp),
+        Found::Absent => Err(BuildReason::Absent),
+        Found::OtherSize(found) => Err(BuildReason::Size { recorded: record.size, found }),
+        Found::OtherContent => Err(BuildReason::Content),
+    })
+}
+
+/// How the artifact's file is not the recorded one; `None` where it is. As everywhere, a file of the recorded size and time is
+/// taken to be the recorded one, and any other is hashed.
+///
+/// # Errors
+/// [`WorkspaceError::Fs`] where the file cannot be looked at.
+pub fn artifact_change(
+    workspace: &Workspace,
+    record: &ArtifactRecord,
+    progress: &dyn Progress,
+) -> Result<Option<BuildReason>, WorkspaceError> {
+    Ok(recorded_file(workspace, record, progress)?.err())
+}
+
 /// Whether a model's artifact is what would be built now. `wanted` is the fingerprint of that; `record` what is recorded.
 ///
 /// # Errors
@@ -122,14 +150,9 @@ pub fn artifact_state(
             ArtifactState::Unrecorded { path, stamp }
         }));
     };
-    let path = workspace.compiled_file(record.artifact_id());
-    let restamp = match compare(&path, (record.size, record.modified_ns, record.sha256), progress)? {
-        Found::Absent => return Ok(ArtifactState::Build(vec![BuildReason::Absent])),
-        Found::OtherSize(found) => {
-            return Ok(ArtifactState::Build(vec![BuildReason::Size { recorded: record.size, found }]));
-        }
-        Found::OtherContent => return Ok(ArtifactState::Build(vec![BuildReason::Content])),
-        Found::Same(restamp) => restamp,
+    let restamp = match recorded_file(workspace, record, progress)? {
+        Ok(restamp) => restamp,
+        Err(reason) => return Ok(ArtifactState::Build(vec![reason])),
     };
     let Some(built) = &record.fingerprint else {
         return Ok(ArtifactState::Build(vec![BuildReason::NoFingerprint]));

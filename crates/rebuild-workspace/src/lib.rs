@@ -25,7 +25,7 @@ pub use config::{
     BudgetConfig, Config, MAX_PART_LIMIT_MIB, MAX_SOAK_MINUTES, ReleaseProof, RuntimeConfig, RuntimeProgram,
     TrustedDevice,
 };
-pub use currency::{ArtifactState, BuildReason, SourceState, artifact_state, source_state};
+pub use currency::{ArtifactState, BuildReason, SourceState, artifact_change, artifact_state, source_state};
 pub use error::WorkspaceError;
 pub use fingerprint::{Difference, Fingerprint};
 pub use init::{InitOptions, InitReport};

@@ -22,7 +22,7 @@ use tinygrad_compile::job::{JobKind, JobRequest, RuntimeJob, RuntimeProcess, Run
 pub use record::{RuntimeRecord, RuntimeRun};
 pub use representatives::{Candidate, Role, representatives};
 
-use crate::ValidateError;
+use crate::{ValidateError, runs::clear};
 
 /// What a device has, unless the configuration says otherwise.
 const ROOT: &str = "/data/openpilot";
@@ -130,7 +130,7 @@ pub fn verify_runtime(
     }
     let lost = matches!(&outcome, Err(JobFailure::Device(error)) if error.is_retryable());
     if !lost {
-        device.remove(&job.name)?;
+        clear(device, [&job.name], on_event);
     }
     let result = outcome?.runtime.ok_or_else(|| ValidateError::Outputs {
         id: model.id.clone(),
