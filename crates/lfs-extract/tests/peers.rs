@@ -273,8 +273,14 @@ fn what_git_lfs_pushed_to_a_real_server_is_extracted() {
         let before = snapshot(&root.join(clone));
         let (cache, destination) =
             (root.join(format!("cache-{clone}")), repository.destination(&format!("out-{clone}")));
-        let files = extract(&root.join(clone), &cache, &[upstream.clone()], split(&of_split), &destination)
-            .unwrap_or_else(|error| panic!("{clone}: {error}"));
+        let files = extract(
+            &root.join(clone),
+            &cache,
+            std::slice::from_ref(&upstream),
+            split(&of_split),
+            &destination,
+        )
+        .unwrap_or_else(|error| panic!("{clone}: {error}"));
         assert!(matches!(files[0].source, ByteSource::LfsFetched { .. }), "{clone}");
         assert!(fs::read(destination.join("m_driving_vision.onnx")).unwrap() == contents[0], "{clone}");
         assert!(snapshot(&root.join(clone)) == before, "{clone} was written");

@@ -16,6 +16,8 @@ pub(crate) struct CheckedHost {
     pub(crate) addresses: Vec<SocketAddr>,
     /// What the configuration says of it.
     pub(crate) settings: HostSettings,
+    /// Fingerprints of the keys that are recorded for it; none where the known hosts decide.
+    pub(crate) host_keys: Vec<String>,
 }
 
 /// A device that may be contacted. Only the check makes one, and a connection is made to the addresses that it holds, not to
@@ -24,18 +26,12 @@ pub(crate) struct CheckedHost {
 pub struct DeviceAddress {
     asked: String,
     hops: Vec<CheckedHost>,
-    host_keys: Vec<String>,
     forbidden: Arc<ForbiddenSet>,
 }
 
 impl DeviceAddress {
-    pub(super) fn new(
-        asked: String,
-        hops: Vec<CheckedHost>,
-        host_keys: Vec<String>,
-        forbidden: Arc<ForbiddenSet>,
-    ) -> Self {
-        Self { asked, hops, host_keys, forbidden }
+    pub(super) fn new(asked: String, hops: Vec<CheckedHost>, forbidden: Arc<ForbiddenSet>) -> Self {
+        Self { asked, hops, forbidden }
     }
 
     /// The device as it was named.
@@ -71,7 +67,7 @@ impl DeviceAddress {
 
     /// Host key fingerprints that are recorded with the device.
     pub fn recorded_host_keys(&self) -> &[String] {
-        &self.host_keys
+        self.hops.last().map_or(&[], |hop| &hop.host_keys)
     }
 
     pub(crate) fn hops(&self) -> &[CheckedHost] {
@@ -104,8 +100,8 @@ impl DeviceAddress {
         }
     }
 
-    /// Judges the key that the host at `hop` presents. The keys that are recorded with the device bind its last hop, the
-    /// known hosts the others (and the last one where none is recorded).
+    /// Judges the key that the host at `hop` presents. The keys that are recorded for a device bind it on every hop; where none
+    /// is recorded the known hosts decide.
     ///
     /// # Errors
     /// A [`Refusal`] for a forbidden, revoked, changed or unknown key.
@@ -116,21 +112,10 @@ impl DeviceAddress {
         if let Verdict::Revoked(at) = verdict {
             return Err(Refusal::HostKeyRevoked { host, fingerprint: key.fingerprint(), at });
         }
-        if hop + 1 == self.hops.len() && !self.host_keys.is_empty() {
-            return self.judge_recorded(host, key);
+        if !self.hops[hop].host_keys.is_empty() {
+            return self.judge_recorded(hop, host, key);
         }
-        match verdict {
-            Verdict::Known => Ok(()),
-            Verdict::Changed(expected, at) => Err(Refusal::HostKeyChanged {
-                host,
-                expected: expected.join(", "),
-                actual: key.fingerprint(),
-                at: format!(" in {at}"),
-            }),
-            Verdict::Unknown | Verdict::Revoked(_) => {
-                Err(Refusal::HostKeyUnknown { host, fingerprint: key.fingerprint() })
-            }
-        }
+        of_known(verdict, host, key)
     }
 
     /// Judges a certificate by the key that it certifies and the authority that signed it.
@@ -144,27 +129,35 @@ impl DeviceAddress {
         let (host, names, port) = self.host_names(hop);
         self.refuse_forbidden_key(&host, key)?;
         self.refuse_forbidden_key(&host, authority)?;
-        if let Verdict::Revoked(at) = known.judge(&names, port, key) {
+        let as_plain = known.judge(&names, port, key);
+        if let Verdict::Revoked(at) = as_plain {
             return Err(Refusal::HostKeyRevoked { host, fingerprint: key.fingerprint(), at });
         }
-        if hop + 1 == self.hops.len() && !self.host_keys.is_empty() {
-            return self.judge_recorded(host, key);
+        if !self.hops[hop].host_keys.is_empty() {
+            return self.judge_recorded(hop, host, key);
         }
         match known.judge_authority(&names, port, authority) {
             Verdict::Known => Ok(()),
             Verdict::Revoked(at) => {
                 Err(Refusal::HostKeyRevoked { host, fingerprint: authority.fingerprint(), at })
             }
-            _ => Err(Refusal::HostKeyUnknown { host, fingerprint: authority.fingerprint() }),
+            // The authority is nobody's here: the key counts as if it had come without it, and one of a host whose key is
+            // recorded has changed.
+            _ => match as_plain {
+                Verdict::Unknown => {
+                    Err(Refusal::HostKeyUnknown { host, fingerprint: authority.fingerprint() })
+                }
+                verdict => of_known(verdict, host, key),
+            },
         }
     }
 
-    fn judge_recorded(&self, host: String, key: &HostKey) -> Result<(), Refusal> {
-        let actual = key.fingerprint();
-        if self.host_keys.contains(&actual) {
+    fn judge_recorded(&self, hop: usize, host: String, key: &HostKey) -> Result<(), Refusal> {
+        let (actual, recorded) = (key.fingerprint(), &self.hops[hop].host_keys);
+        if recorded.contains(&actual) {
             return Ok(());
         }
-        let expected = self.host_keys.join(", ");
+        let expected = recorded.join(", ");
         Err(Refusal::HostKeyChanged { host, expected, actual, at: " for this device".to_owned() })
     }
 
@@ -186,5 +179,20 @@ impl DeviceAddress {
             names.push(address);
         }
         (host.name.clone(), names, host.settings.port)
+    }
+}
+
+/// What the known hosts say of a key that comes without a certificate.
+fn of_known(verdict: Verdict, host: String, key: &HostKey) -> Result<(), Refusal> {
+    match verdict {
+        Verdict::Known => Ok(()),
+        Verdict::Changed(expected, at) => Err(Refusal::HostKeyChanged {
+            host,
+            expected: expected.join(", "),
+            actual: key.fingerprint(),
+            at: format!(" in {at}"),
+        }),
+        Verdict::Revoked(at) => Err(Refusal::HostKeyRevoked { host, fingerprint: key.fingerprint(), at }),
+        Verdict::Unknown => Err(Refusal::HostKeyUnknown { host, fingerprint: key.fingerprint() }),
     }
 }

@@ -51,8 +51,12 @@ pub fn check_device(
     let destination = Destination::parse(device)?;
     let mut hops = Vec::new();
     check.add_hops(&destination, &mut hops, MAX_HOPS)?;
-    let host_keys = check.permission(&destination, &hops)?;
-    Ok(DeviceAddress::new(device.to_owned(), hops, host_keys, Arc::new(policy.forbidden.clone())))
+    let recorded = policy.recorded.iter().find(|recorded| same(&destination, &recorded.device));
+    if recorded.is_none() && !check.is_allowed(&destination, &hops) {
+        return Err(Refusal::NotAllowed { asked: device.to_owned() });
+    }
+    check.bind(recorded, &mut hops);
+    Ok(DeviceAddress::new(device.to_owned(), hops, Arc::new(policy.forbidden.clone())))
 }
 
 struct Check<'a> {
@@ -115,7 +119,7 @@ impl Check<'_> {
             return Err(Refusal::Unresolved { name: name.host, why });
         }
         addresses.iter_mut().for_each(|address| address.set_port(settings.port));
-        Ok(CheckedHost { name: plain_name(&name.host), addresses, settings })
+        Ok(CheckedHost { name: plain_name(&name.host), addresses, settings, host_keys: Vec::new() })
     }
 
     fn addresses(&self, host: &str) -> Result<Vec<SocketAddr>, Refusal> {
@@ -176,22 +180,65 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Whether the device may be used, and the host keys that are recorded with it.
-    fn permission(&self, destination: &Destination, hops: &[CheckedHost]) -> Result<Vec<String>, Refusal> {
-        let same = |text: &str| {
-            Destination::parse(text).is_ok_and(|other| {
-                (&other.user, &other.host, other.port)
-                    == (&destination.user, &destination.host, destination.port)
-            })
-        };
-        if let Some(recorded) = self.policy.recorded.iter().find(|recorded| same(&recorded.device)) {
-            return Ok(recorded.host_keys.clone());
-        }
-        if is_default(hops) || self.policy.allowed.iter().any(|allowed| same(allowed)) {
-            return Ok(Vec::new());
-        }
-        Err(Refusal::NotAllowed { asked: self.asked.to_owned() })
+    fn is_allowed(&self, destination: &Destination, hops: &[CheckedHost]) -> bool {
+        is_default(hops) || self.policy.allowed.iter().any(|allowed| same(destination, allowed))
     }
+
+    /// Binds every host on the way to the keys of the recorded devices that it is, whatever it is called here: a recorded
+    /// device has to present its key under another name, at another port and as a jump host too.
+    fn bind(&self, named: Option<&RecordedDevice>, hops: &mut [CheckedHost]) {
+        let recorded: Vec<(&RecordedDevice, Vec<SocketAddr>)> = self
+            .policy
+            .recorded
+            .iter()
+            .filter(|recorded| !recorded.host_keys.is_empty())
+            .map(|recorded| (recorded, self.recorded_addresses(&recorded.device)))
+            .collect();
+        let last = hops.len().saturating_sub(1);
+        for (index, hop) in hops.iter_mut().enumerate() {
+            hop.host_keys = match named.filter(|named| index == last && !named.host_keys.is_empty()) {
+                Some(named) => named.host_keys.clone(),
+                None => keys_of(&recorded, &hop.addresses),
+            };
+        }
+    }
+
+    /// Where a recorded device is, by its name; nowhere where that cannot be said now or is forbidden.
+    fn recorded_addresses(&self, device: &str) -> Vec<SocketAddr> {
+        let find = || {
+            let to = Destination::parse(device)?;
+            let settings = self.config.lookup(&to.host, to.user.as_deref(), to.port, self.local)?;
+            Ok::<_, Refusal>(self.checked(settings)?.addresses)
+        };
+        find().unwrap_or_default()
+    }
+}
+
+/// Whether a text names this destination.
+fn same(destination: &Destination, text: &str) -> bool {
+    Destination::parse(text).is_ok_and(|other| {
+        (&other.user, &other.host, other.port) == (&destination.user, &destination.host, destination.port)
+    })
+}
+
+/// The keys of the recorded devices that are at one of `addresses`. A device at the very port comes first; at another port it is
+/// still the same machine, except on this machine's own addresses, where each port may lead somewhere else.
+fn keys_of(recorded: &[(&RecordedDevice, Vec<SocketAddr>)], addresses: &[SocketAddr]) -> Vec<String> {
+    let key = |address: &SocketAddr| (address.ip().to_canonical(), address.port());
+    let is_at = |places: &[SocketAddr], with_port: bool| {
+        places.iter().any(|place| {
+            addresses.iter().any(|address| {
+                let ((place, place_port), (address, port)) = (key(place), key(address));
+                place == address && if with_port { place_port == port } else { !place.is_loopback() }
+            })
+        })
+    };
+    let keys = |with_port: bool| -> Vec<String> {
+        let found = recorded.iter().filter(|(_, places)| is_at(places, with_port));
+        found.flat_map(|(recorded, _)| recorded.host_keys.iter().cloned()).collect()
+    };
+    let exact = keys(true);
+    if exact.is_empty() { keys(false) } else { exact }
 }
 
 /// Whether the way leads to the supported device, directly.

@@ -396,8 +396,6 @@ fn no_packet_reaches_a_forbidden_loopback_address() {
 
 #[test]
 fn host_keys_bind_the_device() {
-    const ED: &str = "AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
-    const ED2: &str = "AAAAC3NzaC1lZDI1NTE5AAAAILIG2T/B0l0gaqj3puu510tu9N1OkQ4znY3LYuEm5zCF";
     let (first, second) = (HostKey::from_base64(ED).unwrap(), HostKey::from_base64(ED2).unwrap());
     let known = KnownHosts::parse(&format!("[10.0.0.5]:2222 ssh-ed25519 {ED2}\n"), "k".into()).unwrap();
     let device = "comma@10.0.0.5:2222";
@@ -421,4 +419,91 @@ fn host_keys_bind_the_device() {
     assert_eq!(strict.judge_host_key(0, &known, &second).unwrap_err().rule(), "forbidden-host-key");
     let own: IpAddr = "192.168.3.110".parse().unwrap();
     assert_eq!(strict.confirm_own_addresses(&[own]).unwrap_err().rule(), "device-has-forbidden-address");
+}
+
+const ED: &str = "AAAAC3NzaC1lZDI1NTE5AAAAIJdD7y3aLq454yWBdwLWbieU1ebz9/cu7/QEXn9OIeZJ";
+const ED2: &str = "AAAAC3NzaC1lZDI1NTE5AAAAILIG2T/B0l0gaqj3puu510tu9N1OkQ4znY3LYuEm5zCF";
+
+#[test]
+fn a_recorded_device_is_bound_under_every_name_at_every_port_and_as_a_jump_host() {
+    let (own, other) = (HostKey::from_base64(ED).unwrap(), HostKey::from_base64(ED2).unwrap());
+    let known = |names: &str| KnownHosts::parse(&format!("{names} ssh-ed25519 {ED2}\n"), "k".into()).unwrap();
+    let anywhere = known("192.168.3.109,[192.168.3.109]:2222,alias,good,comma,192.168.3.109,10.0.0.5");
+    let policy = Policy {
+        recorded: vec![RecordedDevice {
+            device: DEFAULT_DEVICE.to_owned(),
+            host_keys: vec![own.fingerprint()],
+        }],
+        allowed: vec![
+            "root@alias".to_owned(),
+            "comma@192.168.3.109:2222".to_owned(),
+            "comma@10.0.0.5".to_owned(),
+        ],
+        ..Policy::default()
+    };
+    let alias = "Host alias\n HostName 192.168.3.109\n User comma";
+    for (device, config, hop) in [
+        (DEFAULT_DEVICE, "", 0),
+        ("comma@good", "", 0),
+        ("alias", alias, 0),
+        ("root@alias", alias, 0),
+        ("comma@192.168.3.109:2222", "", 0),
+        ("comma@10.0.0.5", "Host 10*\n ProxyJump comma@192.168.3.109", 0),
+        ("comma@10.0.0.5", "Host 10*\n ProxyJump alias\nHost alias\n HostName 192.168.3.109\n Port 2222", 0),
+    ] {
+        let address = check_with(device, config, &policy).unwrap_or_else(|error| panic!("{device}: {error}"));
+        assert!(address.judge_host_key(hop, &KnownHosts::default(), &own).is_ok(), "{device}");
+        let refused = address.judge_host_key(hop, &anywhere, &other).unwrap_err();
+        assert_eq!(refused.rule(), "host-key-changed", "{device}");
+        let certified = address.judge_certificate(hop, &anywhere, &other, &other).unwrap_err();
+        assert_eq!(certified.rule(), "host-key-changed", "{device}");
+    }
+    // What lies behind a bound jump host is what the known hosts say it is.
+    let behind = check_with("comma@10.0.0.5", "Host 10*\n ProxyJump comma@192.168.3.109", &policy).unwrap();
+    assert!(behind.judge_host_key(1, &anywhere, &other).is_ok());
+}
+
+#[test]
+fn ports_of_this_machine_lead_to_different_devices() {
+    let (first, second) = (HostKey::from_base64(ED).unwrap(), HostKey::from_base64(ED2).unwrap());
+    let record = |port: u16, key: &HostKey| RecordedDevice {
+        device: format!("comma@127.0.0.1:{port}"),
+        host_keys: vec![key.fingerprint()],
+    };
+    let policy = Policy {
+        recorded: vec![record(2201, &first), record(2202, &second)],
+        allowed: vec!["comma@127.0.0.1:2203".to_owned()],
+        ..Policy::default()
+    };
+    let known = KnownHosts::parse(&format!("[127.0.0.1]:2203 ssh-ed25519 {ED}\n"), "k".into()).unwrap();
+    for (port, right, wrong) in [(2201, &first, &second), (2202, &second, &first), (2203, &first, &second)] {
+        let address = check_with(&format!("comma@127.0.0.1:{port}"), "", &policy).unwrap();
+        assert!(address.judge_host_key(0, &known, right).is_ok(), "{port}");
+        assert_eq!(
+            address.judge_host_key(0, &known, wrong).unwrap_err().rule(),
+            "host-key-changed",
+            "{port}"
+        );
+    }
+}
+
+#[test]
+fn a_certificate_counts_by_its_authority_and_a_changed_key_stays_changed() {
+    let (key, other) = (HostKey::from_base64(ED).unwrap(), HostKey::from_base64(ED2).unwrap());
+    let policy = Policy { allowed: vec!["comma@10.0.0.5".to_owned()], ..Policy::default() };
+    let address = check_with("comma@10.0.0.5", "", &policy).unwrap();
+    let judge = |known: &str| {
+        let known = KnownHosts::parse(known, "k".into()).unwrap();
+        address.judge_certificate(0, &known, &key, &other).map_err(|refusal| refusal.rule())
+    };
+    assert_eq!(judge(&format!("@cert-authority 10.0.0.* ssh-ed25519 {ED2}\n")), Ok(()));
+    // Nobody's authority: the key itself may be known, be another than the known one, or be unknown.
+    assert_eq!(judge(&format!("10.0.0.5 ssh-ed25519 {ED}\n")), Ok(()));
+    assert_eq!(judge(&format!("10.0.0.5 ssh-ed25519 {ED2}\n")), Err("host-key-changed"));
+    assert_eq!(judge(""), Err("host-key-unknown"));
+    assert_eq!(judge(&format!("@cert-authority 10.9.9.* ssh-ed25519 {ED2}\n")), Err("host-key-unknown"));
+    // A revoked authority or key is never made good by another line.
+    let authority = format!("@cert-authority * ssh-ed25519 {ED2}\n");
+    assert_eq!(judge(&format!("{authority}@revoked * ssh-ed25519 {ED2}\n")), Err("host-key-revoked"));
+    assert_eq!(judge(&format!("{authority}@revoked * ssh-ed25519 {ED}\n")), Err("host-key-revoked"));
 }
