@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs::File;
+use std::io::{BufRead, BufReader};
 
 use camino::{Utf8Path, Utf8PathBuf};
 use model_catalog::Sha256Digest;
@@ -66,12 +67,31 @@ pub struct Diff {
     pub jits: Vec<JitDiff>,
     /// Bytes of buffer contents that are equal.
     pub equal_bytes: u64,
+    /// Where nothing of the above differs: the first byte at which the files do. The order of the steps, constants and which
+    /// buffer goes where are compared by their bytes alone.
+    pub first_byte: Option<u64>,
+}
+
+/// A file that cannot be compared.
+#[derive(Debug, thiserror::Error)]
+#[error("{source}")]
+pub struct DiffError {
+    /// The file.
+    pub path: Utf8PathBuf,
+    /// Why.
+    pub source: Box<InspectError>,
 }
 
 impl Diff {
-    /// Whether nothing of what is compared differs.
+    /// Whether the files are equal.
     #[must_use]
     pub fn is_empty(&self) -> bool {
+        self.is_equal_in_parts() && self.first_byte.is_none()
+    }
+
+    /// Whether fields, kernels and contents are equal, each for itself.
+    #[must_use]
+    pub fn is_equal_in_parts(&self) -> bool {
         self.changes.is_empty() && self.jits.is_empty()
     }
 }
@@ -79,25 +99,67 @@ impl Diff {
 /// Compares two files without loading either.
 ///
 /// # Errors
-/// [`InspectError`] where one of them is no well-formed pickle.
-pub fn diff(a: &Utf8Path, b: &Utf8Path) -> Result<Diff, InspectError> {
+/// [`DiffError`] names the one that is no well-formed pickle.
+pub fn diff(a: &Utf8Path, b: &Utf8Path) -> Result<Diff, DiffError> {
     let options = InspectOptions::default();
-    let (left, right) = (Side::read(a, &options)?, Side::read(b, &options)?);
+    let of = |path: &Utf8Path| {
+        let path = path.to_owned();
+        move |source| DiffError { path: path.clone(), source: Box::new(source) }
+    };
+    let (left, right) = (Side::read(a, &options).map_err(of(a))?, Side::read(b, &options).map_err(of(b))?);
     let mut changes = Vec::new();
     compare_values("", &left.fields(), &right.fields(), &mut changes);
-    let mut out = Diff { a: a.to_owned(), b: b.to_owned(), changes, jits: Vec::new(), equal_bytes: 0 };
+    let mut out = Diff {
+        a: a.to_owned(),
+        b: b.to_owned(),
+        changes,
+        jits: Vec::new(),
+        equal_bytes: 0,
+        first_byte: None,
+    };
     for (name, jit) in left.inspection.content.jits() {
         let other = right.inspection.content.jits().into_iter().find(|(other, _)| *other == name);
         if let Some((_, other)) = other {
-            let (kernels, _) = overlap(left.kernels(jit)?, right.kernels(other)?);
-            let (buffers, bytes) = overlap(left.buffers(jit)?, right.buffers(other)?);
+            let (kernels, _) =
+                overlap(left.kernels(jit).map_err(of(a))?, right.kernels(other).map_err(of(b))?);
+            let (buffers, bytes) =
+                overlap(left.buffers(jit).map_err(of(a))?, right.buffers(other).map_err(of(b))?);
             out.equal_bytes += bytes;
             if !kernels.is_equal() || !buffers.is_equal() {
                 out.jits.push(JitDiff { jit: name.to_owned(), kernels, buffers });
             }
         }
     }
+    if out.is_equal_in_parts() {
+        out.first_byte = first_difference(a, b).map_err(|(path, source)| DiffError {
+            path: path.clone(),
+            source: Box::new(InspectError::Open { path, source }),
+        })?;
+    }
     Ok(out)
+}
+
+/// The first byte at which two files differ; the end of the shorter one counts.
+fn first_difference(a: &Utf8Path, b: &Utf8Path) -> Result<Option<u64>, (Utf8PathBuf, std::io::Error)> {
+    let open =
+        |path: &Utf8Path| File::open(path).map(BufReader::new).map_err(|error| (path.to_owned(), error));
+    let (mut left, mut right, mut at) = (open(a)?, open(b)?, 0);
+    loop {
+        let (x, y) = (
+            left.fill_buf().map_err(|error| (a.to_owned(), error))?,
+            right.fill_buf().map_err(|error| (b.to_owned(), error))?,
+        );
+        let both = x.len().min(y.len());
+        if let Some(differs) = x.iter().zip(y).position(|(x, y)| x != y) {
+            return Ok(Some(at + differs as u64));
+        }
+        if both == 0 {
+            return Ok((x.len() != y.len()).then_some(at));
+        }
+        at += both as u64;
+        left.consume(both);
+        right.consume(both);
+    }
 }
 
 struct Side {
@@ -208,6 +270,12 @@ impl fmt::Display for Diff {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.is_empty() {
             return writeln!(f, "no differences");
+        }
+        if let Some(at) = self.first_byte {
+            return writeln!(
+                f,
+                "fields, kernels and contents are equal; the programs differ, from byte {at} of the files on"
+            );
         }
         let show = |value: &Option<Value>| value.as_ref().map_or_else(|| "-".to_owned(), Value::to_string);
         for change in &self.changes {

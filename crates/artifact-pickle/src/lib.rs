@@ -25,7 +25,7 @@ mod write;
 
 pub(crate) use abi::state_names as abi_state_names;
 pub use abi::{AbiClass, AbiDescription, AbiError, AbiProblem, AbiProblemKind, AbiRecord, Mismatch};
-pub use diff::{Change, Diff, JitDiff, Overlap, diff};
+pub use diff::{Change, Diff, DiffError, JitDiff, Overlap, diff};
 pub use digest::{ContentDigest, Digests};
 pub use inspect::{
     AbiReport, FileFacts, InspectError, InspectOptions, Inspection, inspect, inspect_source,

@@ -161,6 +161,36 @@ fn differences_are_told_by_kind() {
     assert_eq!(changed.to_string(), "behavior_version: \"v12\" -> \"v13\"\n");
 }
 
+#[test]
+fn programs_of_equal_parts_differ() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = fixture("driving-0.14.0.pkl");
+    let bytes = std::fs::read(&path).expect("readable");
+    // Integers of one byte: dimensions, numbers of slots, constants.
+    let places: Vec<usize> =
+        (0..bytes.len() - 2).filter(|&at| bytes[at] == b'K' && bytes[at + 1] < 64).collect();
+    assert!(places.len() > 50, "{}", places.len());
+    let mut seen = 0;
+    for &at in places.iter().step_by(places.len() / 40) {
+        let mut changed = bytes.clone();
+        changed[at + 1] ^= 1;
+        let Ok(found) = diff(&path, &write(&folder, "changed.pkl", &changed)) else { continue };
+        assert!(!found.is_empty(), "byte {}", at + 1);
+        if found.is_equal_in_parts() {
+            assert_eq!(found.first_byte, Some(at as u64 + 1));
+            assert!(found.to_string().contains("the programs differ"), "{found}");
+            seen += 1;
+        }
+    }
+    assert!(seen > 5, "{seen}");
+    let short = write(&folder, "short.pkl", b"\x80\x04}.");
+    let error =
+        diff(&path, &camino::Utf8PathBuf::from_path_buf(folder.path().join("none.pkl")).expect("UTF-8"))
+            .expect_err("is absent");
+    assert!(error.path.ends_with("none.pkl") && error.to_string().contains("none.pkl"), "{error}");
+    assert!(!diff(&path, &short).expect("pickles").is_empty());
+}
+
 /// An artifact of a tinygrad that no description is built in for, and its description: one field has another name.
 fn of_an_unknown_tinygrad(folder: &tempfile::TempDir) -> (camino::Utf8PathBuf, AbiDescription) {
     let mut bytes = std::fs::read(fixture("driving-0.14.0.pkl")).expect("readable");

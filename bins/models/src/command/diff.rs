@@ -18,10 +18,14 @@ pub struct DiffArgs {
 
 /// Compares; a difference is exit code 1, as with `diff`.
 pub fn run(args: &DiffArgs, console: &Console) -> Result<(), Failure> {
-    let diff = diff(&args.a, &args.b).map_err(|error| of_inspect(&args.a, &error))?;
+    let diff = diff(&args.a, &args.b).map_err(|error| of_inspect(&error.path, &error.source))?;
     console.result(&diff, || diff.to_string().trim_end().to_owned());
     if diff.is_empty() {
         return Ok(());
+    }
+    if diff.first_byte.is_some() {
+        let what = format!("{} and {} differ", args.a, args.b);
+        return Err(Failure::new(Exit::Failed, what).why("equal parts make two different programs"));
     }
     let counts = format!("{} fields and {} jits", diff.changes.len(), diff.jits.len());
     Err(Failure::new(Exit::Failed, format!("{} and {} differ", args.a, args.b)).why(counts))
