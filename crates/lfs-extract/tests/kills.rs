@@ -13,7 +13,7 @@ use std::{
     collections::BTreeMap,
     fs,
     process::{Command, Stdio},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
 use camino::{Utf8Path, Utf8PathBuf};
@@ -120,9 +120,14 @@ fn kills_leave_nothing_or_whole_files() {
     let (cache, destination) = (repository.root.join("cache"), repository.destination("out"));
     let order = |commit: &str| format!("{}\n{cache}\n{destination}\n{commit}", repository.path);
 
-    let begun = Instant::now();
     assert!(child(&order(&second)).status().unwrap().success());
-    let whole = begun.elapsed().max(Duration::from_millis(40));
+    // Most of the runs that are killed find the objects in the cache, as these do.
+    let run = |commit: &str| {
+        let begun = Instant::now();
+        assert!(child(&order(commit)).status().unwrap().success());
+        begun.elapsed()
+    };
+    let whole = (run(&first) + run(&second)) / 2;
     let thorough = std::env::var_os("THOROUGH").is_some_and(|value| value != "0");
     let seed: u64 = std::env::var("KILL_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(20_260_622);
     println!("seed {seed}, a whole run takes {whole:?}");
@@ -148,7 +153,7 @@ fn kills_leave_nothing_or_whole_files() {
         check_cache(&cache);
     }
     println!("{killed} of {kills} runs were killed before their end");
-    assert!(killed * 3 > kills, "{killed} of {kills} is too few to say anything");
+    assert!(killed * 4 > kills, "{killed} of {kills} is too few to say anything");
     for (commit, set) in [(&first, &one), (&second, &two)] {
         assert!(child(&order(commit)).status().unwrap().success());
         assert_eq!(names(&destination), set.keys().cloned().collect::<Vec<_>>());
