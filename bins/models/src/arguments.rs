@@ -44,7 +44,9 @@ EXIT CODES
 ENVIRONMENT
   MODELS_PYTHON        the interpreter, as --python
   MODELS_CACHE_DIR     compiled kernels and captured warps, as --cache-dir
-  FLOAT16, IMAGE, ...  tinygrad's flags; a valid integer is kept, anything else gets the default";
+  FLOAT16, IMAGE, JIT_BATCH_SIZE, NOLOCALS, OPENPILOT_HACKS, DEBUG
+                       tinygrad's flags that may be chosen; a valid integer is kept and recorded, anything else gets the
+                       default. Other flags of tinygrad (BEAM, NOOPT, ...) do not reach it";
 
 /// The whole command line.
 #[derive(Debug, Parser)]

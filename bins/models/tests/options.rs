@@ -46,6 +46,27 @@ fn driver_monitoring_is_four_files_or_none() {
 }
 
 #[test]
+fn flags_of_the_shell_change_nothing_unseen() {
+    let Some(python) = python("flags_of_the_shell_change_nothing_unseen") else { return };
+    let bench = Bench::new();
+    bench.stage(&python, "supercombo", "a_driving_supercombo.onnx", &[]);
+    let artifact = bench.output().join("a_driving_tinygrad.pkl");
+    let compile = |flags: &[(&str, &str)]| {
+        run(bench.models().args(["--a", "--no-cache"]).envs(flags.iter().copied()), 0);
+        (fs::read(&artifact).unwrap(), json_of(&bench.output().join("a_build.json"))["environment"].clone())
+    };
+    let (plain, recorded) = compile(&[]);
+    assert_eq!(recorded["IMAGE"], "1");
+    let (found, again) =
+        compile(&[("BEAM", "1"), ("NOOPT", "1"), ("SPLIT_REDUCEOP", "0"), ("TRANSCENDENTAL", "2")]);
+    assert!(found == plain, "a flag of the shell changed the artifact");
+    assert_eq!(again, recorded);
+    // A flag that may be chosen is kept, and the record says so.
+    let (_, chosen) = compile(&[("NOLOCALS", "0"), ("NOOPT", "1")]);
+    assert_eq!((&chosen["NOLOCALS"], chosen.get("NOOPT")), (&"0".into(), None));
+}
+
+#[test]
 fn a_batch_gives_the_bytes_of_single_compiles_and_goes_on_after_a_failure() {
     let Some(python) = python("a_batch_gives_the_bytes_of_single_compiles_and_goes_on_after_a_failure")
     else {

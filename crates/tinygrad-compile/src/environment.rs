@@ -1,8 +1,9 @@
 //! The environment that a driver process gets: tinygrad's device and flags.
 //!
 //! Flags decide which kernels are compiled, so they are fixed here and recorded with each artifact. What can go wrong is a
-//! variable of the caller's shell that changes an artifact unseen: a flag is kept only where it is a valid integer, and
-//! everything that mattered is in the build record.
+//! variable of the caller's shell that changes an artifact unseen. tinygrad reads more than a hundred, and every revision
+//! others, so no list of them would do: a driver inherits only what a process needs to find programs, libraries and
+//! directories. A flag that may be chosen is kept only where it is a valid integer, and is in the build record.
 
 use std::collections::BTreeMap;
 
@@ -53,15 +54,56 @@ const EXTERNAL_GPU: [(&str, &str); 7] = [
     ("DEBUG", "2"),
 ];
 
-/// Variables that choose a device behind the target's back; a driver must not inherit them.
+/// Variables that choose a device behind the target's back; a driver must not inherit them, whatever its caller knows.
 const FOREIGN: [&str; 6] = ["DEV", "WARP_DEV", "CPU", "CLANG", "QCOM", "AMD"];
+
+/// What a driver inherits: where programs, libraries, packages and directories are, and how text is written.
+const INHERITED: [&str; 25] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TERM",
+    "TZ",
+    "LANG",
+    "LANGUAGE",
+    "TMPDIR",
+    "TMP",
+    "TEMP",
+    "LD_LIBRARY_PATH",
+    "LD_PRELOAD",
+    "DYLD_LIBRARY_PATH",
+    "DYLD_FALLBACK_LIBRARY_PATH",
+    "SDKROOT",
+    "DEVELOPER_DIR",
+    "XDG_CACHE_HOME",
+    "XDG_RUNTIME_DIR",
+    "PYTHONPATH",
+    "PYTHONHOME",
+    "VIRTUAL_ENV",
+    "PYENV_ROOT",
+    "PYENV_VERSION",
+];
+
+fn is_inherited(name: &str) -> bool {
+    INHERITED.contains(&name) || name.starts_with("LC_")
+}
+
+fn integer<'c>(caller: &'c BTreeMap<String, String>, name: &str) -> Option<&'c str> {
+    caller.get(name).map(|value| value.trim()).filter(|value| value.parse::<i64>().is_ok())
+}
 
 impl Environment {
     /// The variables for compiling a model of `format` for `target`. `caller` is the environment that the process would
-    /// inherit; its flags are kept where they are valid integers.
+    /// inherit: flags that may be chosen are kept where they are valid integers, all others are removed.
     pub fn for_target(target: Target, format: InputFormat, caller: &BTreeMap<String, String>) -> Self {
         let mut environment = Self::default();
-        environment.remove.extend(FOREIGN.map(str::to_owned));
+        let unwanted = caller.keys().map(String::as_str).filter(|name| !is_inherited(name));
+        let mut remove: Vec<String> = FOREIGN.into_iter().chain(unwanted).map(str::to_owned).collect();
+        remove.sort();
+        remove.dedup();
+        environment.remove = remove;
         match target {
             Target::ExternalGpu => environment.external_gpu(),
             Target::Qcom => environment.defaults("QCOM", format, caller),
@@ -79,21 +121,27 @@ impl Environment {
         self.set.insert(name.to_owned(), value.to_owned());
     }
 
+    fn drop(&mut self, name: &str) {
+        if !self.remove.iter().any(|removed| removed == name) {
+            self.remove.push(name.to_owned());
+        }
+    }
+
     fn defaults(&mut self, device: &str, format: InputFormat, caller: &BTreeMap<String, String>) {
         self.put("DEV", device);
         let supercombo = format == InputFormat::Supercombo;
         for (name, value) in DEFAULTS {
             let value = if supercombo && name == "IMAGE" { "1" } else { value };
-            let kept = caller.get(name).filter(|value| value.trim().parse::<i64>().is_ok());
-            self.put(name, kept.map_or(value, |value| value.trim()));
+            self.put(name, integer(caller, name).unwrap_or(value));
         }
-        if supercombo {
-            self.remove.push("QCOM_PRIORITY".to_owned());
+        match integer(caller, "QCOM_PRIORITY").filter(|_| device == "QCOM" && !supercombo) {
+            Some(priority) => self.put("QCOM_PRIORITY", priority),
+            None => self.drop("QCOM_PRIORITY"),
         }
     }
 
     fn external_gpu(&mut self) {
-        self.remove.extend(["IMAGE", "NOLOCALS", "OPENPILOT_HACKS"].map(str::to_owned));
+        ["IMAGE", "NOLOCALS", "OPENPILOT_HACKS"].iter().for_each(|name| self.drop(name));
         for (name, value) in EXTERNAL_GPU {
             self.put(name, value);
         }
@@ -162,6 +210,33 @@ mod tests {
         assert_eq!(environment.set["IMAGE"], "1");
         assert_eq!(environment.set["DEV"], "QCOM");
         assert!(environment.remove.iter().any(|name| name == "QCOM_PRIORITY"));
+    }
+
+    #[test]
+    fn flags_of_the_shell_do_not_reach_the_driver() {
+        let caller = caller(&[
+            ("BEAM", "2"),
+            ("NOOPT", "1"),
+            ("TC", "0"),
+            ("A_FLAG_OF_TOMORROW", "1"),
+            ("CPU_LLVM", "1"),
+            ("CCC_OVERRIDE_OPTIONS", "#+-O0"),
+            ("PATH", "/bin"),
+            ("LC_ALL", "C"),
+            ("QCOM_PRIORITY", "5"),
+        ]);
+        for (target, priority) in
+            [(Target::Cpu, None), (Target::Qcom, Some("5")), (Target::ExternalGpu, None)]
+        {
+            let environment = Environment::for_target(target, InputFormat::Split, &caller);
+            for name in ["BEAM", "NOOPT", "TC", "A_FLAG_OF_TOMORROW", "CPU_LLVM", "CCC_OVERRIDE_OPTIONS"] {
+                assert!(environment.remove.iter().any(|removed| removed == name), "{target} {name}");
+            }
+            for name in ["PATH", "LC_ALL"] {
+                assert!(!environment.remove.iter().any(|removed| removed == name), "{target} {name}");
+            }
+            assert_eq!(environment.recorded().get("QCOM_PRIORITY").map(String::as_str), priority);
+        }
     }
 
     #[test]
