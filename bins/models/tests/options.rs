@@ -83,6 +83,16 @@ fn a_batch_gives_the_bytes_of_single_compiles_and_goes_on_after_a_failure() {
     assert!(stderr.contains("not finite") && stderr.contains("missing is not staged"), "{stderr}");
     assert_eq!(stdout.lines().count(), 2, "{stdout}");
     let batched = fs::read(bench.output().join("a_driving_tinygrad.pkl")).unwrap();
+    for id in ["a", "b"] {
+        let seconds = json_of(&bench.output().join(format!("{id}_build.json")))["seconds"].clone();
+        let took =
+            |stage: &str| seconds[stage].as_f64().unwrap_or_else(|| panic!("{id}: {stage}: {seconds}"));
+        assert!(
+            took("compile") >= took("compile.run_policy") && took("compile.run_policy") > 0.0,
+            "{seconds}"
+        );
+        assert!(took("place") >= 0.0);
+    }
     run(bench.models().args(["--a", "--version", "v12", "--no-cache"]), 0);
     assert_eq!(fs::read(bench.output().join("a_driving_tinygrad.pkl")).unwrap(), batched);
 }

@@ -19,7 +19,7 @@ use crate::{
     CompileError, CompilePlan, Workshop,
     driver::{
         DriverError, DriverEvent, ModelOutcome, RunContext,
-        request::{BatchRequest, CompileRequest},
+        request::{BatchRequest, CompileRequest, CompileResult},
     },
     environment::Environment,
     scratch::Scratch,
@@ -145,12 +145,21 @@ impl Session<'_> {
                 }))
             }
             ModelOutcome::Done { result } => {
-                let result = serde_json::from_value(result.clone())
+                let result: CompileResult = serde_json::from_value(result.clone())
                     .map_err(|source| DriverError::Result { op: "batch", source })?;
+                self.note_batch_seconds(&result);
                 self.check_kernel_log(position)?;
                 let made = made_by_driver(&ready.request, result, self.workshop, environment.clone())?;
                 self.finish(ready.plan, ready.sources.clone(), made)
             }
         }
+    }
+
+    /// The seconds of this model's stages, under the names that a compile of its own would give them. Warps that several models
+    /// share count for the one that waited for them.
+    fn note_batch_seconds(&mut self, result: &CompileResult) {
+        self.seconds =
+            result.seconds.iter().map(|(stage, took)| (format!("compile.{stage}"), *took)).collect();
+        self.seconds.insert("compile".to_owned(), result.seconds.values().sum());
     }
 }
