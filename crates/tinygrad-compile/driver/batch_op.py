@@ -47,8 +47,8 @@ def warm_up(target: str) -> None:
 class Batch:
     """The models of one batch and what became of each."""
 
-    def __init__(self, raw: dict[str, Any], events: Events, directory: str) -> None:
-        self.events, self.directory = events, directory
+    def __init__(self, raw: dict[str, Any], events: Events, directory: str, cache: str | None) -> None:
+        self.events, self.directory, self.cache = events, directory, cache
         self.requests: list[dict[str, Any]] = [{**raw_model(r), "warp_directory": directory} for r in take(raw, "requests", list)]
         self.outcomes: dict[int, dict[str, Any]] = {}
         self.results: dict[int, dict[str, Any]] = {}
@@ -73,7 +73,7 @@ class Batch:
         for index, raw in enumerate(self.requests):
             try:
                 request = CompileRequest.parse(raw)
-                for path, unit in missing_warps(request, raw, plan_layout(request), self.directory):
+                for path, unit in missing_warps(request, raw, plan_layout(request), self.directory, self.cache):
                     units.setdefault(str(path), unit)
                     unit.request.setdefault("waiting", []).append(index)
                 ready.append(index)
@@ -118,7 +118,7 @@ def run(raw: dict[str, Any], events: Events) -> dict[str, Any]:
         warm_up(target)
     crew = Crew(events, HANDLERS, parallel_jobs(target))
     with tempfile.TemporaryDirectory(prefix="warps-", dir=os.getcwd()) as own:
-        batch = Batch(raw, events, take(raw, "cache_dir", str, None) or own)
+        batch = Batch(raw, events, own, take(raw, "cache_dir", str, None))
         units, ready = batch.plan()
         for unit in units:
             crew.add(unit)

@@ -18,7 +18,7 @@ from programs import tinygrad_identity
 from queues import Layout, push, sample_images
 from request import Camera, CompileRequest
 from warp import make_sampling_warp, make_warp
-from warp_cache import Entry, driver_digest, entry_path, fetch, store, trim
+from warp_cache import Entry, borrow, driver_digest, entry_path, fetch, keep, store
 
 
 def camera_name(camera: Camera) -> str:
@@ -59,19 +59,20 @@ def capture_warp(request: CompileRequest, layout: Layout, camera: Camera, events
         return Entry(canonical(jit), proven, facts)
 
 
-def missing_warps(request: CompileRequest, raw: dict[str, Any], layout: Layout, directory: str) -> list[tuple[Path, Unit]]:
-    """The entries that the directory lacks, each with the unit that captures it."""
+def missing_warps(request: CompileRequest, raw: dict[str, Any], layout: Layout, directory: str, cache: str | None) -> list[tuple[Path, Unit]]:
+    """The entries that neither the run's own directory nor the cache has, each with the unit that captures it."""
     out = []
     for camera in request.cameras:
         path = entry_path(directory, cache_identity(request, layout, camera))
-        if fetch(path) is None:
-            out.append((path, Unit("capture_warp", {**raw, "camera": list(camera), "warp_directory": directory}, {})))
+        if fetch(path) is None and not (cache and borrow(Path(cache) / path.name, path)):
+            unit = {**raw, "camera": list(camera), "warp_directory": directory, "warp_cache": cache}
+            out.append((path, Unit("capture_warp", unit, {})))
     return out
 
 
-def provide_warps(request: CompileRequest, raw: dict[str, Any], layout: Layout, directory: str, crew: Crew) -> dict[str, float]:
+def provide_warps(request: CompileRequest, raw: dict[str, Any], layout: Layout, directory: str, cache: str | None, crew: Crew) -> dict[str, float]:
     """Makes sure that the directory has an entry for every camera; gives the seconds of the stages that this took."""
-    units = [unit for _, unit in missing_warps(request, raw, layout, directory)]
+    units = [unit for _, unit in missing_warps(request, raw, layout, directory, cache)]
     for name in {camera_name(c) for c in request.cameras} - {camera_name(tuple(u.request["camera"])) for u in units}:
         with crew.events.stage(f"warp_{name}") as detail:
             detail["cached"] = True
@@ -86,7 +87,8 @@ def handle_capture(raw: dict[str, Any], events: Events, layout: Layout, request:
     camera: Camera = (raw["camera"][0], raw["camera"][1])
     path = entry_path(raw["warp_directory"], cache_identity(request, layout, camera))
     store(path, capture_warp(request, layout, camera, events))
-    trim(raw["warp_directory"], request.cache_limit)
+    if cache := raw["warp_cache"]:
+        keep(path, cache, request.cache_limit)
     return {"seconds": events.seconds}
 
 

@@ -111,9 +111,8 @@ def run(raw: dict[str, Any], events: Events) -> dict[str, Any]:
     open_device(request.target)
     crew = Crew(events, HANDLERS, parallel_jobs(request.target))
     with tempfile.TemporaryDirectory(prefix="warps-", dir=os.getcwd()) as own:
-        directory = request.cache_dir or own
-        seconds = {**events.seconds, **provide_warps(request, raw, layout, directory, crew)}
-        (result,) = run_all(crew, [Unit("capture_policy", {**raw, "warp_directory": directory}, {})])
+        seconds = {**events.seconds, **provide_warps(request, raw, layout, own, request.cache_dir, crew)}
+        (result,) = run_all(crew, [Unit("capture_policy", {**raw, "warp_directory": own}, {})])
     result["seconds"] = seconds | result["seconds"]
     if request.prove:
         add_proofs(result, run_all(crew, proof_units(raw, request, {})))

@@ -7,11 +7,13 @@ package or compiler is reported as such.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import json
 import os
 import re
 import shutil
+import sqlite3
 import sys
 import traceback
 from collections.abc import Callable
@@ -58,6 +60,23 @@ def check_backend() -> None:
     compiler = os.environ.get("CC", "clang")
     if device.split(":")[0].upper() in ("", "CPU") and shutil.which(compiler) is None:
         raise DriverError("backend_missing", f"tinygrad's CPU backend needs the C compiler {compiler!r}, which is not on the PATH", compiler=compiler)
+
+
+def set_aside_damaged_kernels() -> None:
+    """A damaged cache of kernels would fail every compile: it is set aside, and kernels are compiled anew."""
+    path = os.environ.get("CACHEDB")
+    if not path or not os.path.exists(path):
+        return
+    try:
+        with contextlib.closing(sqlite3.connect(path, timeout=60)) as database:
+            database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.OperationalError:
+        pass  # in use, or not to be opened: tinygrad says what it is
+    except sqlite3.DatabaseError as error:
+        print(f"the cache of kernels {path} is damaged ({error}); it is set aside as {path}.damaged", file=sys.stderr)
+        for suffix in ("", "-wal", "-shm"):
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(path + suffix, f"{path}.damaged{suffix}")
 
 
 @dataclass(frozen=True)
@@ -169,6 +188,8 @@ def perform(request: dict[str, Any], events: Events) -> dict[str, Any]:
     check_device(request)
     if op not in ("probe", "abi"):
         check_backend()
+    if OPERATIONS[op].leads:
+        set_aside_damaged_kernels()
     import_packages(events)
     if op not in ("probe", "abi"):
         import programs

@@ -11,7 +11,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import tempfile
+import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +25,8 @@ from canonical import Pickled, Section
 from proof import Proven
 
 MAGIC = b"captured-warp 1\n"
+# Seconds after which a file that was begun is of a run that was killed.
+LEFT_AFTER = 24 * 3600
 
 
 @dataclass
@@ -108,9 +113,57 @@ def fetch(path: Path) -> Entry | None:
     return _unpacked(body)
 
 
+def _copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix=".partial-") as place:
+        new = Path(place) / target.name
+        try:
+            os.link(source, new)
+        except FileNotFoundError:
+            raise
+        except OSError:  # a file system without links
+            shutil.copyfile(source, new)
+        os.replace(new, target)
+
+
+def borrow(kept: Path, path: Path) -> bool:
+    """Takes an entry of the cache into the run's own directory: the cache may be trimmed or cleared by others at any time."""
+    if fetch(kept) is None:
+        return False
+    try:
+        _copy(kept, path)
+    except FileNotFoundError:
+        return False
+    return fetch(path) is not None
+
+
+def keep(path: Path, cache: str, limit: int) -> None:
+    """Leaves an entry of a run in the cache, within its bound. A cache that somebody clears meanwhile keeps nothing."""
+    try:
+        _copy(path, Path(cache) / path.name)
+    except FileNotFoundError:
+        return
+    trim(cache, limit)
+
+
+def _stamped(paths: Iterable[Path]) -> list[tuple[float, int, Path]]:
+    """Time, size and path of those that are still there, the newest first."""
+    found = []
+    for path in paths:
+        try:
+            stat = path.stat()
+        except FileNotFoundError:
+            continue
+        found.append((stat.st_mtime, stat.st_size, path))
+    return sorted(found, reverse=True)
+
+
 def trim(directory: str, limit: int) -> None:
     """Removes the entries used longest ago until the rest fits; also what a killed run left unfinished."""
-    entries = sorted(((p.stat().st_mtime, p.stat().st_size, p) for p in Path(directory).glob("*.warp")), reverse=True)
+    for modified, _, path in _stamped(Path(directory).glob(".partial-*")):
+        if time.time() - modified > LEFT_AFTER:
+            shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink(missing_ok=True)
+    entries = _stamped(Path(directory).glob("*.warp"))
     total = 0
     for _, size, path in entries:
         total += size

@@ -75,6 +75,36 @@ class WarpCache(unittest.TestCase):
         last, _ = support.drive(support.compile_request(folder(), "supercombo", cache_dir=str(cache), prove=True))
         self.assertEqual(last["kind"], "round_trip_mismatch", last)
 
+    def test_a_bound_below_one_entry_keeps_nothing_and_fails_nothing(self) -> None:
+        cache = folder()
+        for limit in (0, 1):
+            where = folder()
+            request = support.compile_request(where, "supercombo", cache_dir=str(cache), cache_limit_mib=limit)
+            last, _ = support.drive(request)
+            self.assertEqual(last["event"], "done", last)
+            self.assertTrue(Path(request["artifact"]).read_bytes() == compiled_bytes("supercombo", "policy"))
+            self.assertLessEqual(sum(p.stat().st_size for p in cache.glob("*.warp")), limit << 20)
+
+    def test_an_entry_that_goes_after_it_was_found_is_no_entry(self) -> None:
+        from warp_cache import borrow, keep
+        cache, own = folder(), folder()
+        self.compile(cache)
+        entry = next(cache.glob("*.warp"))
+        self.assertTrue(borrow(entry, own / entry.name))
+        entry.unlink()
+        self.assertTrue((own / entry.name).exists())
+        self.assertFalse(borrow(entry, own / "other.warp"))
+        keep(own / "none.warp", str(cache), 1 << 30)
+
+    def test_a_damaged_cache_of_kernels_is_set_aside(self) -> None:
+        where = folder()
+        kernels = where / "kernels.db"
+        kernels.write_bytes(b"no database" * 100)
+        last, _ = support.drive(support.compile_request(where, "supercombo"), {"CACHEDB": str(kernels)})
+        self.assertEqual(last["event"], "done", last)
+        self.assertTrue(kernels.read_bytes().startswith(b"SQLite format 3"))
+        self.assertEqual((where / "kernels.db.damaged").read_bytes(), b"no database" * 100)
+
     def test_the_oldest_entries_go_when_the_bound_is_reached(self) -> None:
         from warp_cache import trim
         cache = folder()
