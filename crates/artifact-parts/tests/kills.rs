@@ -82,7 +82,7 @@ fn kills_leave_nothing_wrong_and_a_rerun_completes() {
     let whole = started.elapsed().max(Duration::from_millis(60));
     fs::write(dir.join(NAME), &new).unwrap();
     let (mut whole_sets, mut interrupted) = (0, 0);
-    for (round, delay) in delays(kills / 2, whole * 2).enumerate() {
+    for (round, delay) in delays(kills / 2, whole).enumerate() {
         let chunk = if round % 2 == 0 { "700000" } else { "500000" };
         interrupted += usize::from(run_and_kill(chunk, &dir, delay));
         // A reader sees one of the two builds whole, or refuses the set.
@@ -107,7 +107,7 @@ fn kills_leave_nothing_wrong_and_a_rerun_completes() {
     assert_eq!(fs::read_dir(dir.join("parts")).unwrap().count(), 36, "leftovers are swept");
 
     fs::write(dir.join("joined"), b"older").unwrap();
-    for delay in delays(kills / 2, whole * 2) {
+    for delay in delays(kills / 2, whole) {
         interrupted += usize::from(run_and_kill("join", &dir, delay));
         let joined = fs::read(dir.join("joined")).unwrap();
         assert!(joined == b"older" || Sha256::digest(&joined) == digests[1]);
