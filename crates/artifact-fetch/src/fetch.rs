@@ -4,7 +4,7 @@ use std::sync::atomic::AtomicBool;
 
 use artifact_parts::ListedArtifact;
 use camino::{Utf8Path, Utf8PathBuf};
-use durable_fs::{Expected, FsError, Progress, hash_file};
+use durable_fs::{Expected, FsError, Progress, ProgressOnce, hash_file};
 use serde::Serialize;
 use verified_download::{Download, HttpClient, HttpUrl, Origin};
 
@@ -83,11 +83,15 @@ pub fn fetch(context: &FetchContext<'_>, wanted: &Wanted<'_>, to: &Utf8Path) -> 
         Some(listed) => Expected::exactly(listed.size, listed.sha256),
         None => wanted.expected,
     };
+    // Whichever way the bytes come in the end, each counts once.
+    let once = ProgressOnce::new(context.progress, expected.size);
+    let context = &FetchContext { progress: &once, ..*context };
     if let Some(present) = present(context, &to.join(wanted.name), expected)? {
         return Ok(present);
     }
+    once.begin_again();
     let staging = Staging::open(to, wanted.name)?;
-    match fetch_through(context, wanted, expected, &staging, to) {
+    match fetch_through(context, &once, wanted, expected, &staging, to) {
         Ok(fetched) => {
             staging.place(wanted.name, to)?;
             staging.close()?;
@@ -103,6 +107,7 @@ pub fn fetch(context: &FetchContext<'_>, wanted: &Wanted<'_>, to: &Utf8Path) -> 
 /// Brings the whole, verified and accepted file into the staging directory.
 fn fetch_through(
     context: &FetchContext<'_>,
+    once: &ProgressOnce<'_>,
     wanted: &Wanted<'_>,
     expected: Expected,
     staging: &Staging,
@@ -115,7 +120,7 @@ fn fetch_through(
             let path = to.join(wanted.name);
             Fetched { path, size: written.size, sha256: written.sha256, form, verified: true }
         }
-        _ => by_name(context, wanted, expected, staging, to)?,
+        _ => by_name(context, once, wanted, expected, staging, to)?,
     };
     let staged = staging.path(wanted.name);
     if let Err(why) = (context.accept)(&staged) {
@@ -146,6 +151,7 @@ fn present(
 /// The whole file first, its parts second.
 fn by_name(
     context: &FetchContext<'_>,
+    once: &ProgressOnce<'_>,
     wanted: &Wanted<'_>,
     expected: Expected,
     staging: &Staging,
@@ -154,7 +160,7 @@ fn by_name(
     let beside: Vec<HttpUrl> = wanted.bases.iter().map(|base| base.with_suffix(wanted.name)).collect();
     let urls: Vec<HttpUrl> = wanted.urls.iter().chain(&beside).cloned().collect();
     let path = to.join(wanted.name);
-    match fetch_whole(context, wanted.name, &urls, expected, staging) {
+    match fetch_whole(context, once, wanted.name, &urls, expected, staging) {
         Ok((size, sha256)) => {
             return Ok(Fetched {
                 path,
@@ -167,6 +173,7 @@ fn by_name(
         Err(error) if error.may_be_elsewhere() && wanted.listed.is_none() => {}
         Err(error) => return Err(error),
     }
+    once.begin_again();
     let Some((written, count)) = fetch_probed_parts(context, wanted, expected, staging)? else {
         let tried = urls.iter().map(ToString::to_string).collect();
         return Err(FetchError::Absent { name: wanted.name.to_owned(), tried });
@@ -176,6 +183,7 @@ fn by_name(
 
 fn fetch_whole(
     context: &FetchContext<'_>,
+    once: &ProgressOnce<'_>,
     name: &str,
     urls: &[HttpUrl],
     expected: Expected,
@@ -186,6 +194,7 @@ fn fetch_whole(
     let (written, url) = match ranges {
         Some(written) => (written, urls[0].to_string()),
         None => {
+            once.begin_again();
             let origins: Vec<Origin> = urls.iter().cloned().map(Origin::new).collect();
             let download = Download { label: name, destination: &staged, expected };
             let fetched = context.client.download(&download, &origins, context.progress, context.stop)?;

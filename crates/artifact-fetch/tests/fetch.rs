@@ -457,3 +457,38 @@ fn the_real_nginx_serves_whole_files_parts_and_ranges() {
     Fetch::from(&[&nginx.base]).listed(&listed).run(&place).unwrap();
     good(&place, &content);
 }
+
+/// Adds up what is reported.
+#[derive(Default)]
+struct Sum(AtomicU64);
+
+impl Progress for Sum {
+    fn begin(&self, _label: &str, _total: Option<u64>) {}
+    fn advance(&self, amount: u64) {
+        self.0.fetch_add(amount, Ordering::Relaxed);
+    }
+    fn end(&self) {}
+}
+
+#[test]
+fn bytes_that_come_again_in_another_form_count_once() {
+    let place = Place::new();
+    let content = bytes(9 << 20);
+    place.serve(NAME, &content);
+    let expected = Expected::exactly(9 << 20, Sha256::digest(&content));
+    // An older file is looked at, ranges come and are damaged, and one piece breaks off before it is whole.
+    let older = [&content[1..], b"x"].concat();
+    write_atomic(place.target(), &older).unwrap();
+    let flipping = FaultHost::serve(&place.served(), |seen, before| match seen.range {
+        Some((start, Some(_))) if start > 0 => Some(Fault::Flip),
+        Some((_, Some(_))) => None,
+        _ => (before < 8).then_some(Fault::Cut(4 << 20)),
+    });
+    let sum = Sum::default();
+    let fetch = Fetch { expected, ..Fetch::from(&[&flipping.base]) };
+    fetch.run_until(&place, &AtomicBool::new(false), &sum).unwrap();
+    good(&place, &content);
+    assert_eq!(sum.0.load(Ordering::Relaxed), 9 << 20);
+    let seen = flipping.seen.lock().unwrap();
+    assert!(seen.iter().any(|seen| seen.range.is_none()), "it came in one piece in the end");
+}

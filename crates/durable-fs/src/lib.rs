@@ -28,7 +28,7 @@ pub use error::{FsError, FsErrorKind};
 pub use hash::{HashingReader, HashingWriter, Sha256, ThreadedHasher};
 pub use journal::{Journal, JournalError, Step};
 pub use lock::{FileLock, LockError, LockHolder, is_process_alive};
-pub use progress::{NoProgress, Progress, ProgressReader};
+pub use progress::{NoProgress, Progress, ProgressOnce, ProgressReader};
 pub use sync::{Durability, sync_dir, sync_file};
 
 /// Block size of streaming copies, in bytes. Blocks of 64 to 256 KiB stay in the cache of small cores; 1 MiB was two to
