@@ -183,6 +183,8 @@ impl Scenario {
     pub fn rebuild(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(&self.binaries.rebuild);
         command.args(arguments).args(["--workspace", self.workspace.as_str()]);
+        // Whose machine it is must not matter.
+        command.envs([("GIT_CONFIG_NOSYSTEM", "1"), ("GIT_CONFIG_GLOBAL", "/dev/null")]);
         command
     }
 

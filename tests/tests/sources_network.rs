@@ -97,3 +97,44 @@ fn what_only_a_server_has_is_fetched_recorded_and_described() -> Result<()> {
     assert_eq!(vision["slices"]["hidden_state"], serde_json::json!([1064, 1576]));
     Ok(())
 }
+
+#[test]
+fn the_users_git_configuration_names_the_server() -> Result<()> {
+    let Some(python) = PythonEnvironment::find_or_skip() else { return Ok(()) };
+    let dir = tempfile::tempdir()?;
+    let root = Utf8Path::from_path(dir.path()).context("a UTF-8 path")?;
+    let scenario = Scenario::create(root, &python, &[LOCAL])?;
+    scenario.init(&python, None)?.expect_code(0);
+    let onnx = onnx_fixture(&python, &OnnxRequest::small(OnnxKind::Vision, 55))?;
+    let oid = sha256_file(&onnx)?;
+    let (held, content) = (oid.clone(), fs::read(&onnx)?);
+    let server = FaultServer::start(move |seen, before| answer(seen, before, &held, &content));
+    let files = [
+        (".lfsconfig".to_owned(), Blob::Text("[lfs]\n\turl = hub/models.git/info/lfs\n".to_owned())),
+        ("selfdrive/modeld/models/driving_vision.onnx".to_owned(), Blob::DanglingPointer(onnx)),
+        (
+            "selfdrive/modeld/models/driving_policy.onnx".to_owned(),
+            Blob::Pointer(onnx_fixture(&python, &POLICY)?),
+        ),
+    ];
+    let commit = scenario.history.commit("remote", &files)?;
+    scenario.add_source("remote", &commit, "split")?;
+    let settings = scenario.workspace.join("rebuild.toml");
+    let text = fs::read_to_string(&settings)?.replace("offline = true", "offline = false");
+    durable_fs::write_atomic(&settings, text.as_bytes())?;
+    let home = root.join("home");
+    fs::create_dir(&home)?;
+    let alias = format!("[url \"{}\"]\n\tinsteadOf = hub/\n", server.url("/"));
+    durable_fs::write_atomic(home.join(".gitconfig"), alias.as_bytes())?;
+
+    let extract = ["extract", "--model", "remote"];
+    run(&mut scenario.rebuild_mapped(&extract))?.expect_code(1);
+    assert!(server.seen().is_empty(), "nobody knows what hub/ is");
+    let mut at_home = scenario.rebuild_mapped(&extract);
+    run(at_home.env("HOME", &home).env_remove("GIT_CONFIG_GLOBAL"))?.expect_code(0);
+    assert_eq!(sha256_file(&scenario.workspace.join("onnx/remote/remote_driving_vision.onnx"))?, oid);
+    assert!(server.seen()[0].path.starts_with("/models.git/info/lfs/objects/batch"));
+    assert_eq!(fs::read_to_string(home.join(".gitconfig"))?, alias);
+    assert_eq!(fs::read_dir(&home)?.count(), 1, "nothing is written there");
+    Ok(())
+}

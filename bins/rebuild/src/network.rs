@@ -6,6 +6,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use console_report::{Exit, Failure};
 use lfs_extract::{
     CredentialSources, DEFAULT_UPSTREAM, FetchOptions, HttpOptions, HttpUrl, Netrc, SourcesOptions,
+    UserGitConfig,
 };
 
 use crate::session::{Session, at_home};
@@ -31,7 +32,14 @@ pub fn sources_options(
     let fetch =
         if wishes.offline || config.offline { None } else { Some(fetch_options(session, clone, wishes)?) };
     let upstream = config.upstream.clone().unwrap_or_else(|| DEFAULT_UPSTREAM.to_owned());
-    Ok(SourcesOptions { clone: clone.to_owned(), cache: Some(cache), upstreams: vec![upstream], fetch })
+    let user_config = UserGitConfig::from_variables(|name| std::env::var(name).ok());
+    Ok(SourcesOptions {
+        clone: clone.to_owned(),
+        user_config,
+        cache: Some(cache),
+        upstreams: vec![upstream],
+        fetch,
+    })
 }
 
 fn fetch_options(session: &Session<'_>, clone: &Utf8Path, wishes: Wishes) -> Result<FetchOptions, Failure> {
@@ -41,7 +49,8 @@ fn fetch_options(session: &Session<'_>, clone: &Utf8Path, wishes: Wishes) -> Res
         })
     };
     let mirrors = session.config.lfs_mirrors.iter().map(mirror).collect::<Result<_, _>>()?;
-    let credentials = CredentialSources { netrc: netrc(), git_in: Some(clone.to_owned()) };
+    let credentials =
+        CredentialSources { netrc: netrc(), git_in: Some(clone.to_owned()), ..Default::default() };
     let http = http_options()?;
     Ok(FetchOptions { jobs: wishes.jobs, mirrors, credentials, http })
 }

@@ -2,6 +2,8 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 
+use crate::user_config::GitConfig;
+
 /// The object directory itself and its alternates, theirs included.
 pub(crate) fn object_dirs(objects: &Utf8Path) -> Result<Vec<Utf8PathBuf>, String> {
     let here = std::env::current_dir().map_err(|error| error.to_string())?;
@@ -30,10 +32,8 @@ pub(crate) fn lfs_dirs(
 }
 
 /// The LFS objects of remotes that are directories on this machine, where git-lfs looks too.
-pub(crate) fn local_remote_dirs(repository: &gix::Repository, clone: &Utf8Path) -> Vec<Utf8PathBuf> {
-    let remote_urls = crate::endpoints::remote_names(repository).into_iter().filter_map(|name| {
-        Some(repository.config_snapshot().string(format!("remote.{name}.url").as_str())?.to_string())
-    });
+pub(crate) fn local_remote_dirs(config: &GitConfig, clone: &Utf8Path) -> Vec<Utf8PathBuf> {
+    let remote_urls = config.remote_names().into_iter().filter_map(|name| config.remote_url(&name));
     let paths = remote_urls.filter_map(|url| match url.strip_prefix("file://") {
         Some(path) => Some(Utf8PathBuf::from(path)),
         None if url.starts_with(['/', '.']) => Some(clone.join(url)),

@@ -11,9 +11,9 @@ use crate::{ExtractError, GitId, SourceClone};
 /// Why an endpoint is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndpointSource {
-    /// `lfs.url` of the clone's configuration.
+    /// `lfs.url` of the clone's configuration or the user's.
     CloneConfig,
-    /// `remote.<name>.lfsurl` of the clone's configuration.
+    /// `remote.<name>.lfsurl` of the clone's configuration or the user's.
     RemoteConfig,
     /// `.lfsconfig` at the commit.
     CommitConfig,
@@ -26,7 +26,7 @@ pub enum EndpointSource {
 impl std::fmt::Display for EndpointSource {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.pad(match self {
-            Self::CloneConfig => "lfs.url of the clone",
+            Self::CloneConfig => "lfs.url of the git configuration",
             Self::RemoteConfig => "lfsurl of a remote",
             Self::CommitConfig => ".lfsconfig at the commit",
             Self::RemoteDefault => "beside the remote",
@@ -85,35 +85,27 @@ fn configured(text: &str) -> Option<HttpUrl> {
     }
 }
 
-/// The remotes' names, `origin` first, then in alphabetical order.
-pub(crate) fn remote_names(repository: &gix::Repository) -> Vec<String> {
-    let mut names: Vec<String> = repository.remote_names().iter().map(ToString::to_string).collect();
-    names.sort_by_key(|name| (name != "origin", name.clone()));
-    names
-}
-
 impl SourceClone {
     /// The LFS servers to ask for objects of `commit`, in order: `lfs.url`, `remote.*.lfsurl`, the `.lfsconfig` at the commit,
-    /// the remotes' own, then `mirrors`.
+    /// the remotes' own, then `mirrors`. `url.*.insteadOf` applies to all but the mirrors, as it does for git-lfs.
     ///
     /// # Errors
     /// [`ExtractError`] where the commit's tree cannot be read.
     pub fn lfs_endpoints(&self, commit: GitId, mirrors: &[HttpUrl]) -> Result<Vec<Endpoint>, ExtractError> {
-        let config = self.repository().config_snapshot();
-        let value = |key: String| config.string(key.as_str()).map(|value| value.to_string());
-        let names = remote_names(self.repository());
+        let config = self.config();
+        let address = |url: String| configured(&config.rewritten(&url));
+        let names = config.remote_names();
         let mut found: Vec<(Option<HttpUrl>, EndpointSource)> = Vec::new();
-        let own = value("lfs.url".to_owned());
-        found.push((own.as_deref().and_then(configured), EndpointSource::CloneConfig));
+        found.push((config.string("lfs.url").and_then(address), EndpointSource::CloneConfig));
         for name in &names {
-            let url = value(format!("remote.{name}.lfsurl"));
-            found.push((url.as_deref().and_then(configured), EndpointSource::RemoteConfig));
+            let url = config.string(&format!("remote.{name}.lfsurl"));
+            found.push((url.and_then(address), EndpointSource::RemoteConfig));
         }
         for url in self.commit_lfs_urls(commit)? {
-            found.push((configured(&url), EndpointSource::CommitConfig));
+            found.push((address(url), EndpointSource::CommitConfig));
         }
         for name in &names {
-            let url = value(format!("remote.{name}.url"));
+            let url = config.remote_url(name);
             found.push((url.as_deref().and_then(beside_remote), EndpointSource::RemoteDefault));
         }
         found.extend(mirrors.iter().map(|url| (Some(url.clone()), EndpointSource::Mirror)));

@@ -14,7 +14,10 @@ use std::{
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{FsError, write_atomic};
 
-use crate::{ErrorClass, ExtractError, Watch};
+use crate::{
+    ErrorClass, ExtractError, Watch,
+    child::{in_own_group, kill_group},
+};
 
 /// The repository that the models' history comes from.
 pub const DEFAULT_UPSTREAM: &str = "https://github.com/commaai/openpilot.git";
@@ -47,12 +50,19 @@ fn advice(class: ErrorClass) -> &'static str {
 pub struct GitStore {
     path: Utf8PathBuf,
     upstreams: Vec<String>,
+    settings: Vec<(String, String)>,
 }
 
 impl GitStore {
     /// The store at `path`, filled from `upstreams` in order; made when the first object is fetched.
     pub fn new(path: impl Into<Utf8PathBuf>, upstreams: Vec<String>) -> Self {
-        Self { path: path.into(), upstreams }
+        Self { path: path.into(), upstreams, settings: Vec::new() }
+    }
+
+    /// Git is given these keys and values besides what it reads by itself.
+    #[must_use]
+    pub(crate) fn with_settings(self, settings: Vec<(String, String)>) -> Self {
+        Self { settings, ..self }
     }
 
     /// Where the store is.
@@ -174,14 +184,9 @@ impl GitStore {
             let class = ErrorClass::System;
             ExtractError::GitFetch(Box::new(GitFetchError { what: what.to_owned(), upstream, why, class }))
         };
-        let mut child = Command::new("git")
+        let mut child = in_own_group(&mut Command::new("git"))
             .args(args)
-            // Disks without owners (exFAT) look dubious to git; this applies to the one command alone.
-            .envs([
-                ("GIT_CONFIG_COUNT", "1"),
-                ("GIT_CONFIG_KEY_0", "safe.directory"),
-                ("GIT_CONFIG_VALUE_0", "*"),
-            ])
+            .envs(variables(&self.settings))
             .envs([("GIT_TERMINAL_PROMPT", "0"), ("LC_ALL", "C"), ("GIT_LFS_SKIP_SMUDGE", "1")])
             .env_remove("GIT_DIR")
             .env_remove("GIT_WORK_TREE")
@@ -195,6 +200,19 @@ impl GitStore {
         let (succeeded, words) = wait(&mut child, watch)?;
         if succeeded { Ok(()) } else { Err(self.failure(what, "git", words)) }
     }
+}
+
+/// Settings as variables that apply to one command alone.
+fn variables(settings: &[(String, String)]) -> Vec<(String, String)> {
+    // Disks without owners (exFAT) look dubious to git.
+    let safe = ("safe.directory".to_owned(), "*".to_owned());
+    let all: Vec<_> = settings.iter().cloned().chain([safe]).collect();
+    let mut variables = vec![("GIT_CONFIG_COUNT".to_owned(), all.len().to_string())];
+    for (index, (key, value)) in all.into_iter().enumerate() {
+        variables.push((format!("GIT_CONFIG_KEY_{index}"), key));
+        variables.push((format!("GIT_CONFIG_VALUE_{index}"), value));
+    }
+    variables
 }
 
 /// What is asked for.
@@ -228,9 +246,7 @@ fn wait(child: &mut Child, watch: &Watch<'_>) -> Result<(bool, String), ExtractE
         match child.try_wait() {
             Ok(Some(status)) => break Ok(status.success()),
             Ok(None) if watch.check().is_err() => {
-                // It may have ended by itself in the meantime.
-                let _ = child.kill();
-                let _ = child.wait();
+                kill_group(child);
                 break Err(ExtractError::Interrupted);
             }
             Ok(None) => std::thread::sleep(Duration::from_millis(10)),

@@ -9,7 +9,7 @@ use std::{
 };
 
 use camino::Utf8PathBuf;
-use durable_fs::{Expected, Progress};
+use durable_fs::{Expected, Progress, ProgressOnce};
 use model_catalog::{RelPath, Sha256Digest};
 use verified_download::{
     Credentials, Download, HttpClient, HttpError, HttpErrorClass, HttpOptions, HttpUrl, Origin, Request,
@@ -84,10 +84,11 @@ pub struct LfsFetcher {
     credentials: CredentialStore,
 }
 
-/// An object on its way, with what was tried so far.
-struct Pending {
+/// An object on its way, with what was tried so far. However often its download begins again, its bytes count once.
+struct Pending<'p> {
     wanted: WantedObject,
     tried: Vec<Tried>,
+    progress: ProgressOnce<'p>,
 }
 
 impl LfsFetcher {
@@ -115,7 +116,7 @@ impl LfsFetcher {
     /// Fetches every wanted object: at the first of its servers that serves it, several at a time. Equal objects are fetched
     /// once. Progress is one bar over all bytes.
     pub fn fetch(&self, wanted: Vec<WantedObject>, watch: &Watch<'_>) -> FetchOutcomes {
-        let mut pending = merge(wanted);
+        let mut pending = merge(wanted, watch.progress);
         let total = pending.iter().map(|object| object.wanted.pointer.size).sum();
         watch.progress.begin("LFS objects", Some(total));
         let mut outcomes = FetchOutcomes::new();
@@ -135,14 +136,14 @@ impl LfsFetcher {
     }
 
     /// Asks each object's server number `round`; returns what is still pending.
-    fn ask_round(
+    fn ask_round<'p>(
         &self,
-        ask: Vec<Pending>,
+        ask: Vec<Pending<'p>>,
         round: usize,
         outcomes: &mut FetchOutcomes,
         watch: &Watch<'_>,
-    ) -> Vec<Pending> {
-        let mut groups: Vec<(HttpUrl, Vec<Pending>)> = Vec::new();
+    ) -> Vec<Pending<'p>> {
+        let mut groups: Vec<(HttpUrl, Vec<Pending<'p>>)> = Vec::new();
         for object in ask {
             let url = object.wanted.endpoints[round].url.clone();
             match groups.iter_mut().find(|(known, _)| *known == url) {
@@ -166,21 +167,21 @@ impl LfsFetcher {
         left
     }
 
-    fn fetch_batch(
+    fn fetch_batch<'p>(
         &self,
         endpoint: &HttpUrl,
-        batch: Vec<Pending>,
+        batch: Vec<Pending<'p>>,
         watch: &Watch<'_>,
-    ) -> Vec<(Pending, Result<FetchedObject, ()>)> {
+    ) -> Vec<(Pending<'p>, Result<FetchedObject, ()>)> {
         let pointers: Vec<Pointer> = batch.iter().map(|object| object.wanted.pointer).collect();
         let answers = self.batch(endpoint, &pointers, watch);
         let next = AtomicUsize::new(0);
-        let slots: Vec<Mutex<(Pending, Option<FetchedObject>)>> =
+        let slots: Vec<Mutex<(Pending<'_>, Option<FetchedObject>)>> =
             batch.into_iter().map(|object| Mutex::new((object, None))).collect();
         let work = || {
             while let Some(slot) = slots.get(next.fetch_add(1, Ordering::Relaxed)) {
                 let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
-                match self.fetch_one(endpoint, &slot.0.wanted, &answers, watch) {
+                match self.fetch_one(endpoint, &slot.0, &answers, watch) {
                     Ok(fetched) => slot.1 = Some(fetched),
                     Err(tried) => slot.0.tried.extend(tried),
                 }
@@ -198,15 +199,17 @@ impl LfsFetcher {
     fn fetch_one(
         &self,
         endpoint: &HttpUrl,
-        wanted: &WantedObject,
+        object: &Pending<'_>,
         answers: &Result<BatchAnswer, Arc<HttpError>>,
         watch: &Watch<'_>,
     ) -> Result<FetchedObject, Vec<Tried>> {
+        let Pending { wanted, progress, .. } = object;
         let tried = |error: Arc<HttpError>| vec![Tried { endpoint: endpoint.to_string(), error }];
         let answers = answers.as_ref().map_err(|error| tried(error.clone()))?;
         let mut action = action_for(endpoint, wanted, answers).map_err(|error| tried(error.into()))?;
         for last in [false, true] {
-            match self.download(endpoint, wanted, &action, watch.progress, watch) {
+            progress.begin_again();
+            match self.download(endpoint, wanted, &action, progress, watch) {
                 Ok(fetched) => return Ok(fetched),
                 // Signed addresses expire: one fresh answer is asked for before the refusal is believed.
                 Err(errors) if !last && errors.iter().any(Tried::is_refusal) => {
@@ -254,15 +257,19 @@ impl LfsFetcher {
     ) -> Result<BatchAnswer, Arc<HttpError>> {
         let known = self.credentials.known(endpoint);
         let answer = match self.batch_as(endpoint, pointers, known, watch) {
-            Err(refused) if refused.class() == HttpErrorClass::Auth => match self.credentials.ask(endpoint) {
-                None => Err(refused),
-                Some(found) => {
-                    let answer = self.batch_as(endpoint, pointers, Some(found.clone()), watch);
-                    let refused = answer.as_ref().is_err_and(|error| error.class() == HttpErrorClass::Auth);
-                    self.credentials.report(endpoint, &found, !refused);
-                    answer
+            Err(refused) if refused.class() == HttpErrorClass::Auth => {
+                match self.credentials.ask(endpoint, watch.stop) {
+                    Err(silent) => Err(silent),
+                    Ok(None) => Err(refused),
+                    Ok(Some(found)) => {
+                        let answer = self.batch_as(endpoint, pointers, Some(found.clone()), watch);
+                        let refused =
+                            answer.as_ref().is_err_and(|error| error.class() == HttpErrorClass::Auth);
+                        self.credentials.report(endpoint, &found, !refused, watch.stop);
+                        answer
+                    }
                 }
-            },
+            }
             answer => answer,
         };
         answer.map_err(Arc::new)
@@ -299,11 +306,14 @@ fn action_for(endpoint: &HttpUrl, wanted: &WantedObject, answers: &BatchAnswer) 
 }
 
 /// One entry per object; servers that any of its commits names are asked.
-fn merge(wanted: Vec<WantedObject>) -> Vec<Pending> {
-    let mut merged: Vec<Pending> = Vec::new();
+fn merge(wanted: Vec<WantedObject>, progress: &dyn Progress) -> Vec<Pending<'_>> {
+    let mut merged: Vec<Pending<'_>> = Vec::new();
     for object in wanted {
         match merged.iter_mut().find(|known| known.wanted.pointer.oid == object.pointer.oid) {
-            None => merged.push(Pending { wanted: object, tried: Vec::new() }),
+            None => {
+                let progress = ProgressOnce::new(progress, Some(object.pointer.size));
+                merged.push(Pending { wanted: object, tried: Vec::new(), progress });
+            }
             Some(known) => {
                 for endpoint in object.endpoints {
                     if !known.wanted.endpoints.iter().any(|other| other.url == endpoint.url) {
@@ -316,7 +326,7 @@ fn merge(wanted: Vec<WantedObject>) -> Vec<Pending> {
     merged
 }
 
-impl Pending {
+impl Pending<'_> {
     /// Whether no further server can help: the disk is full, or the work was stopped.
     fn is_hopeless(&self) -> bool {
         self.tried.iter().any(Tried::is_local)

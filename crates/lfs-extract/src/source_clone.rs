@@ -2,13 +2,15 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 
-use crate::{ExtractError, alternates, object_store::ObjectStore};
+use crate::{ExtractError, UserGitConfig, alternates, object_store::ObjectStore, user_config::GitConfig};
 
 /// A git repository with the models' history: a clone, a linked worktree, or a bare repository. It is never written.
 pub struct SourceClone {
     path: Utf8PathBuf,
-    /// Refs and configuration.
+    /// Refs.
     repository: gix::Repository,
+    /// The user's configuration and the clone's.
+    config: GitConfig,
     /// The clone's own objects, or those of a store beside it that has the clone as its alternate.
     reader: Reader,
     object_dir: Utf8PathBuf,
@@ -30,7 +32,8 @@ impl std::fmt::Debug for SourceClone {
     }
 }
 
-/// Opens a repository with its own configuration alone: neither the environment nor the user's configuration takes part.
+/// Opens a repository with its own configuration alone: the environment takes no part, and the user's configuration, where it
+/// was handed over, stands beside it.
 fn options() -> gix::open::Options {
     let mut permissions = gix::open::Permissions::isolated();
     permissions.config.includes = true;
@@ -52,6 +55,15 @@ impl SourceClone {
     /// # Errors
     /// [`ExtractError::CloneMissing`] where nothing is there, [`ExtractError::NotARepository`] where it is something else.
     pub fn open(path: impl Into<Utf8PathBuf>) -> Result<Self, ExtractError> {
+        Self::open_with(path, &UserGitConfig::default())
+    }
+
+    /// As [`Self::open`], with the user's git configuration beside the clone's own: `lfs.url`, `lfs.storage`,
+    /// `remote.*.lfsurl` and `url.*.insteadOf` count as they do for git-lfs.
+    ///
+    /// # Errors
+    /// Those of [`Self::open`]; [`ExtractError`] where a file of the configuration cannot be read.
+    pub fn open_with(path: impl Into<Utf8PathBuf>, user: &UserGitConfig) -> Result<Self, ExtractError> {
         let path = path.into();
         if !path.exists() {
             return Err(ExtractError::CloneMissing { path });
@@ -61,12 +73,13 @@ impl SourceClone {
         let common = utf8(repository.common_dir()).map_err(not_one)?;
         let object_dir = utf8(repository.objects.store_ref().path()).map_err(not_one)?;
         let object_dirs = alternates::object_dirs(&object_dir).map_err(not_one)?;
-        let moved = repository.config_snapshot().string("lfs.storage").map(|dir| dir.to_string());
+        let config = GitConfig::read(user, &repository)?;
+        let moved = config.string("lfs.storage");
         let mut lfs_dirs = alternates::lfs_dirs(&common, moved.as_deref(), &object_dirs);
-        lfs_dirs.extend(alternates::local_remote_dirs(&repository, &path));
+        lfs_dirs.extend(alternates::local_remote_dirs(&config, &path));
         let objects = ObjectStore::open(object_dirs)?;
         let reader = Reader { repository: repository.clone(), objects };
-        Ok(Self { path, repository, reader, object_dir, lfs_dirs })
+        Ok(Self { path, repository, config, reader, object_dir, lfs_dirs })
     }
 
     /// Reads objects from the bare repository `store`, which has this clone's objects as its alternate.
@@ -98,9 +111,14 @@ impl SourceClone {
         &self.object_dir
     }
 
-    /// The clone, for refs and configuration.
+    /// The clone, for refs.
     pub(crate) fn repository(&self) -> &gix::Repository {
         &self.repository
+    }
+
+    /// The settings that count for the clone.
+    pub(crate) fn config(&self) -> &GitConfig {
+        &self.config
     }
 
     pub(crate) fn reader(&self) -> &Reader {

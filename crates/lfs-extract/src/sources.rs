@@ -11,7 +11,7 @@ use verified_download::HttpUrl;
 
 use crate::{
     ByteSource, ExtractError, ExtractedFile, FetchOptions, GitId, GitStore, LfsFetcher, ModelPlan,
-    ObjectCache, Pointer, SourceClone, StagedCheck, WantedObject, Watch, git_store::Wanted,
+    ObjectCache, Pointer, SourceClone, StagedCheck, UserGitConfig, WantedObject, Watch, git_store::Wanted,
     revision::full_id,
 };
 
@@ -20,6 +20,8 @@ use crate::{
 pub struct SourcesOptions {
     /// The clone.
     pub clone: Utf8PathBuf,
+    /// The user's git configuration; the default reads the clone's own alone.
+    pub user_config: UserGitConfig,
     /// A directory of the workspace for what is fetched: LFS objects under `lfs`, git objects under `git`.
     pub cache: Option<Utf8PathBuf>,
     /// Repositories to ask for commits that the clone lacks, in order.
@@ -61,8 +63,8 @@ impl Sources {
     /// # Errors
     /// [`ExtractError`] where the clone cannot be opened or an option cannot be used.
     pub fn open(options: SourcesOptions) -> Result<Self, ExtractError> {
-        let SourcesOptions { clone, cache, upstreams, fetch } = options;
-        let mut clone = SourceClone::open(clone)?;
+        let SourcesOptions { clone, user_config, cache, upstreams, fetch } = options;
+        let mut clone = SourceClone::open_with(clone, &user_config)?;
         let objects = cache.as_ref().map(|cache| ObjectCache::new(cache.join("lfs")));
         if let Some(objects) = &objects {
             clone.add_object_cache(objects);
@@ -74,7 +76,8 @@ impl Sources {
             ),
             _ => None,
         };
-        let store = cache.map(|cache| GitStore::new(cache.join("git"), upstreams));
+        let settings = clone.config().for_git();
+        let store = cache.map(|cache| GitStore::new(cache.join("git"), upstreams).with_settings(settings));
         if let Some(store) = store.as_ref().filter(|store| store.exists()) {
             clone.read_through(store.path())?;
         }
@@ -208,13 +211,10 @@ impl Sources {
 
     /// The remotes that promised the objects which a partial clone left out.
     fn promisor_urls(&self) -> Vec<String> {
-        let repository = self.clone.repository();
-        let config = repository.config_snapshot();
-        crate::endpoints::remote_names(repository)
-            .into_iter()
-            .filter(|name| config.boolean(format!("remote.{name}.promisor").as_str()) == Some(true))
-            .filter_map(|name| Some(config.string(format!("remote.{name}.url").as_str())?.to_string()))
-            .collect()
+        // Other names of addresses are resolved by the `git` that is given them.
+        let config = self.clone.config();
+        let promisors = config.remote_names().into_iter().filter(|name| config.is_promisor(name));
+        promisors.filter_map(|name| config.string(&format!("remote.{name}.url"))).collect()
     }
 
     /// Fetches the LFS objects that the plans lack, several at a time, equal ones once. Without a network the plans come back

@@ -19,7 +19,7 @@ use std::{
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::Sha256;
 use fault_server::{Answer, FaultServer};
-use lfs_extract::{FetchOptions, ObjectCache, Sources, SourcesOptions, Watch};
+use lfs_extract::{FetchOptions, ObjectCache, Sources, SourcesOptions, UserGitConfig, Watch};
 use repository::{OLD_DIR, Repository, id, names, noise, split};
 
 /// What the child is told: clone, cache, destination, ref.
@@ -32,7 +32,13 @@ fn extraction_that_is_killed() {
     let words: Vec<Utf8PathBuf> = order.split('\n').map(Utf8PathBuf::from).collect();
     let [clone, cache, destination, git_ref] = words.try_into().unwrap();
     let fetch = Some(FetchOptions { jobs: 2, ..FetchOptions::default() });
-    let options = SourcesOptions { clone, cache: Some(cache), upstreams: Vec::new(), fetch };
+    let options = SourcesOptions {
+        clone,
+        user_config: UserGitConfig::default(),
+        cache: Some(cache),
+        upstreams: Vec::new(),
+        fetch,
+    };
     let mut sources = Sources::open(options).unwrap();
     durable_fs::sweep_temporaries(&destination).unwrap();
     let plan = sources.plan(&[(id("m"), split(git_ref.as_str()))], &Watch::nobody()).remove(0).unwrap();

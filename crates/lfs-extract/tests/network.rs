@@ -12,16 +12,16 @@ mod repository;
 use std::{
     collections::BTreeMap,
     fs,
-    sync::atomic::{AtomicUsize, Ordering},
-    time::Duration,
+    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    time::{Duration, Instant},
 };
 
 use camino::{Utf8Path, Utf8PathBuf};
-use durable_fs::Sha256;
+use durable_fs::{NoProgress, Progress, Sha256};
 use fault_server::{Answer, FaultServer, Seen};
 use lfs_extract::{
     ByteSource, CredentialSources, ErrorClass, ExtractError, ExtractedFile, FetchOptions, ModelPlan, Preview,
-    Sources, SourcesOptions, Watch,
+    SourceClone, Sources, SourcesOptions, UserGitConfig, Watch,
 };
 use model_catalog::{ModelId, SourceEntry};
 use repository::{
@@ -98,6 +98,7 @@ impl Workspace {
     fn sources_of(&self, clone: &Utf8Path, fetch: Option<FetchOptions>) -> Sources {
         let options = SourcesOptions {
             clone: clone.to_owned(),
+            user_config: UserGitConfig::default(),
             cache: Some(self.cache.clone()),
             upstreams: Vec::new(),
             fetch,
@@ -240,6 +241,7 @@ fn a_clone_without_the_commits_lfsconfig_learns_its_server() {
         git_in(root, &["clone", "-q", "--no-checkout", option, &upstream, clone]);
         let options = SourcesOptions {
             clone: root.join(clone),
+            user_config: UserGitConfig::default(),
             cache: Some(root.join(format!("cache-{clone}"))),
             upstreams: vec![upstream.clone()],
             fetch: Some(fetch_options()),
@@ -526,3 +528,214 @@ fn several_objects_come_at_a_time() {
     let most = MOST.load(Ordering::SeqCst);
     assert!((2..=4).contains(&most), "{most} at a time");
 }
+
+/// A user's configuration file, read by `sources_of`.
+fn user_config(repository: &Repository, text: &str) -> UserGitConfig {
+    let home = repository.root.join("home");
+    fs::create_dir_all(&home).unwrap();
+    let file = home.join(".gitconfig");
+    fs::write(&file, text).unwrap();
+    UserGitConfig { files: vec![home.join("absent"), file], home: Some(home), overrides: Vec::new() }
+}
+
+fn endpoints(repository: &Repository, user: &UserGitConfig, commit: &str) -> Vec<String> {
+    let clone = SourceClone::open_with(&repository.path, user).unwrap();
+    let commit = clone.resolve(commit).unwrap();
+    clone.lfs_endpoints(commit, &[]).unwrap().into_iter().map(|endpoint| endpoint.url.to_string()).collect()
+}
+
+#[test]
+fn the_users_configuration_counts_below_the_clones_own() {
+    require_git!("the_users_configuration_counts_below_the_clones_own");
+    let repository = Repository::new();
+    repository.git(&["remote", "add", "origin", "gh:a/b.git"]);
+    repository.write(".lfsconfig", b"[lfs]\n\turl = gh:from/commit\n");
+    let commit = repository.commit("one");
+    let text = "[lfs]\n\turl = gh:from/user\n\tstorage = /moved\n[include]\n\tpath = ~/more\n\
+                [includeIf \"gitdir:~/elsewhere/\"]\n\tpath = ~/never\n\
+                [remote \"origin\"]\n\tlfsurl = https://remote.example/lfs\n";
+    let mut user = user_config(&repository, text);
+    let home = user.home.clone().unwrap();
+    fs::write(home.join("more"), "[url \"https://hub.example/\"]\n\tinsteadOf = gh:\n").unwrap();
+    fs::write(home.join("never"), "[lfs]\n\turl = https://never.example/\n").unwrap();
+    let before = snapshot(&home);
+    let rest = ["https://remote.example/lfs", "https://hub.example/from/commit"];
+    let beside = "https://hub.example/a/b.git/info/lfs";
+    let with = |first: &str| vec![first.to_owned(), rest[0].into(), rest[1].into(), beside.into()];
+    assert_eq!(endpoints(&repository, &user, &commit), with("https://hub.example/from/user"));
+    let clone = SourceClone::open_with(&repository.path, &user).unwrap();
+    assert_eq!(clone.lfs_object_dirs()[0], "/moved/objects");
+    // Without being handed over, nothing of it is read.
+    let nothing = endpoints(&repository, &UserGitConfig::default(), &commit);
+    assert!(nothing.iter().all(|url| !url.contains("hub.example") && !url.contains("user")), "{nothing:?}");
+
+    repository.git(&["config", "lfs.url", "https://own.example/"]);
+    repository.git(&["config", "lfs.storage", "own"]);
+    assert_eq!(endpoints(&repository, &user, &commit), with("https://own.example/"));
+    let clone = SourceClone::open_with(&repository.path, &user).unwrap();
+    assert_eq!(clone.lfs_object_dirs()[0], repository.path.join(".git/own/objects"));
+    user.overrides.push(("lfs.url".to_owned(), "gh:now".to_owned()));
+    assert_eq!(endpoints(&repository, &user, &commit), with("https://hub.example/now"));
+    assert_eq!(snapshot(&home), before);
+
+    fs::write(home.join(".gitconfig"), "[lfs\n").unwrap();
+    let error = SourceClone::open_with(&repository.path, &user).unwrap_err().to_string();
+    assert!(error.contains("home/.gitconfig") && error.contains("correct it"), "{error}");
+}
+
+fn snapshot(dir: &Utf8Path) -> Vec<(String, Vec<u8>)> {
+    names(dir).into_iter().map(|name| (name.clone(), fs::read(dir.join(name)).unwrap())).collect()
+}
+
+#[test]
+fn other_names_of_addresses_hold_for_objects_and_for_missing_commits() {
+    require_git!("other_names_of_addresses_hold_for_objects_and_for_missing_commits");
+    let workspace = Workspace::new();
+    let (repository, root) = (&workspace.repository, &workspace.repository.root);
+    let content = noise(31, 9_000);
+    let held = objects(&[&content]);
+    let server = FaultServer::start(move |seen, _| lfs(seen, &held));
+    let first = pointer_commit(repository, &content, "lfs-host:models");
+    repository.git(&["rm", "-q", ".lfsconfig", FILE]);
+    repository.commit("later");
+    repository.git(&["config", "uploadpack.allowAnySHA1InWant", "true"]);
+    let upstream = format!("file://{}", repository.path);
+    git_in(root, &["clone", "-q", "--depth=1", &upstream, "shallow"]);
+    // One name stands in the user's file, one in the clone itself, which the fetching git does not run in.
+    git_in(&root.join("shallow"), &["config", &format!("url.file://{root}/.insteadOf"), "up:"]);
+    let user_config =
+        user_config(repository, &format!("[url \"{}\"]\n\tinsteadOf = lfs-host:\n", server.url("/")));
+    let options = SourcesOptions {
+        clone: root.join("shallow"),
+        user_config,
+        cache: Some(workspace.cache.clone()),
+        upstreams: vec!["up:clone".to_owned()],
+        fetch: Some(fetch_options()),
+    };
+    let models = [("m", supercombo(&first))];
+    let files = run(&mut Sources::open(options).unwrap(), &models, repository).remove(0).unwrap();
+    assert_eq!(fs::read(root.join("out-m/m_driving_supercombo.onnx")).unwrap(), content);
+    assert!(files[0].source.to_string().contains(&server.address), "{}", files[0].source);
+    assert_eq!(server.seen()[0].path, "/models/objects/batch");
+}
+
+#[test]
+fn a_helper_that_never_answers_is_ended_and_named() {
+    require_git!("a_helper_that_never_answers_is_ended_and_named");
+    let workspace = Workspace::new();
+    let repository = &workspace.repository;
+    let server = FaultServer::start(|_, _| Answer::new(401, ""));
+    let pids = repository.root.join("pids");
+    let helper = format!("!f() {{ echo $$ >> {pids}; sleep 600; }}; f");
+    repository.git(&["config", "credential.helper", &helper]);
+    let commit = pointer_commit(repository, &noise(32, 100), &server.url("/lfs"));
+    let mut fetch = fetch_options();
+    fetch.credentials.git_in = Some(repository.path.clone());
+    fetch.credentials.helper_limit = Duration::from_secs(2);
+    let begun = Instant::now();
+    let error = workspace.extract_with(&[("m", supercombo(&commit))], fetch.clone()).remove(0).unwrap_err();
+    assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    assert_eq!(error.class(), ErrorClass::Auth, "{error}");
+    let text = error.to_string();
+    for words in ["credential helper `!f()", "no answer within 2 s", "git credential fill", ".netrc"] {
+        assert!(text.contains(words), "{words} is not in: {text}");
+    }
+    let helpers = fs::read_to_string(&pids).unwrap();
+    assert_eq!(helpers.lines().count(), 1, "it is asked once for an origin");
+    for pid in helpers.lines() {
+        wait_until(|| has_ended(pid), "the helper runs on");
+    }
+
+    // A stop does not wait for the limit.
+    fetch.credentials.helper_limit = Duration::from_secs(600);
+    let mut sources = workspace.sources_of(&repository.path, Some(fetch));
+    let stop = AtomicBool::new(false);
+    let watch = Watch::new(&NoProgress, &stop);
+    let plans = sources.plan(&[(id("m"), supercombo(&commit))], &watch);
+    let plans = plans.into_iter().map(Result::unwrap).collect();
+    let error = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            wait_until(|| fs::read_to_string(&pids).is_ok_and(|all| all.lines().count() == 2), "it starts");
+            stop.store(true, Ordering::Relaxed);
+        });
+        sources.fetch(plans, &watch).remove(0).unwrap_err()
+    });
+    assert_eq!(error.class(), ErrorClass::Interrupted, "{error}");
+    let last = fs::read_to_string(&pids).unwrap();
+    wait_until(|| has_ended(last.lines().last().unwrap()), "the helper runs on after a stop");
+}
+
+fn wait_until(is: impl Fn() -> bool, what: &str) {
+    let begun = Instant::now();
+    while !is() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "{what}");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Whether a process is gone, or a zombie that its new parent has not reaped yet.
+fn has_ended(pid: &str) -> bool {
+    let state = std::process::Command::new("ps").args(["-o", "state=", "-p", pid]).output().unwrap();
+    let state = String::from_utf8(state.stdout).unwrap();
+    state.trim().is_empty() || state.trim().starts_with('Z')
+}
+
+/// Adds up what is reported.
+#[derive(Default)]
+struct Sum {
+    total: AtomicU64,
+    done: AtomicU64,
+    most: AtomicU64,
+}
+
+impl Progress for Sum {
+    fn begin(&self, _label: &str, total: Option<u64>) {
+        self.total.store(total.unwrap_or(0), Ordering::Relaxed);
+        self.done.store(0, Ordering::Relaxed);
+    }
+
+    fn advance(&self, amount: u64) {
+        let done = self.done.fetch_add(amount, Ordering::Relaxed) + amount;
+        self.most.fetch_max(done, Ordering::Relaxed);
+    }
+
+    fn end(&self) {}
+}
+
+#[test]
+fn bytes_that_are_downloaded_again_count_once() {
+    require_git!("bytes_that_are_downloaded_again_count_once");
+    let workspace = Workspace::new();
+    let repository = &workspace.repository;
+    let content = noise(33, 200_000);
+    let held = objects(&[&content]);
+    // The first server breaks off and then refuses, which makes its address be asked for again; the second has damaged bytes and
+    // more of them; the third continues what is there.
+    let (cut, body) = (held.clone(), content.clone());
+    let refusing = FaultServer::start(move |seen, before| match (seen.method.as_str(), before) {
+        ("POST", _) => lfs(seen, &cut),
+        (_, 1) => Answer::serve(seen, &body).cut(150_000),
+        _ => Answer::new(403, "expired"),
+    });
+    let (known, long) = (held.clone(), [content.clone(), noise(34, 90_000)].concat());
+    let damaged = FaultServer::start(move |seen, _| match seen.method.as_str() {
+        "POST" => lfs(seen, &known),
+        _ => Answer::new(200, long.clone()),
+    });
+    let whole = FaultServer::start(move |seen, _| lfs(seen, &held));
+    repository.git(&["config", "lfs.url", &refusing.url("/a")]);
+    repository.git(&["remote", "add", "one", "/nowhere"]);
+    repository.git(&["config", "remote.one.lfsurl", &damaged.url("/b")]);
+    let commit = pointer_commit(repository, &content, &whole.url("/c"));
+    let sum = Sum::default();
+    let watch = Watch::new(&sum, &NEVER);
+    let mut sources = workspace.sources_of(&repository.path, Some(fetch_options()));
+    let plan = sources.plan(&[(id("m"), supercombo(&commit))], &watch).remove(0).unwrap();
+    sources.fetch(vec![plan], &watch).remove(0).unwrap();
+    let gets = |server: &FaultServer| server.seen().iter().filter(|seen| seen.method == "GET").count();
+    assert!(gets(&refusing) >= 2 && gets(&damaged) >= 1 && gets(&whole) >= 1);
+    assert_eq!(sum.total.load(Ordering::Relaxed), 200_000);
+    assert_eq!(sum.most.load(Ordering::Relaxed), 200_000, "the bar reaches its end and stays there");
+}
+
+static NEVER: AtomicBool = AtomicBool::new(false);

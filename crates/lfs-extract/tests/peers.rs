@@ -12,7 +12,8 @@ use std::{
 
 use camino::{Utf8Path, Utf8PathBuf};
 use lfs_extract::{
-    ByteSource, ErrorClass, ExtractError, ExtractedFile, FetchOptions, Sources, SourcesOptions, Watch,
+    ByteSource, ErrorClass, ExtractError, ExtractedFile, FetchOptions, SourceClone, Sources, SourcesOptions,
+    UserGitConfig, Watch,
 };
 use model_catalog::SourceEntry;
 use repository::{OLD_DIR, Repository, git_in, id, noise, split, supercombo};
@@ -74,6 +75,7 @@ fn extract(
 ) -> Result<Vec<ExtractedFile>, ExtractError> {
     let options = SourcesOptions {
         clone: clone.to_owned(),
+        user_config: UserGitConfig::default(),
         cache: Some(cache.to_owned()),
         upstreams: upstreams.to_vec(),
         fetch: Some(FetchOptions::default()),
@@ -293,4 +295,65 @@ fn what_git_lfs_pushed_to_a_real_server_is_extracted() {
     let error = error.unwrap_err();
     assert_eq!(error.class(), ErrorClass::GoneAtServer, "{error}");
     assert!(error.to_string().contains(&absent.oid.to_string()), "{error}");
+}
+
+/// Endpoint and object directory as git-lfs sees them with one global configuration.
+fn git_lfs_env(clone: &Utf8Path, global: &Utf8Path) -> (String, String) {
+    let output = Command::new("git")
+        .args(["lfs", "env"])
+        .current_dir(clone)
+        .env("GIT_CONFIG_GLOBAL", global)
+        .env("GIT_CONFIG_SYSTEM", "/dev/null")
+        .output()
+        .unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)).unwrap_or_default().trim();
+    let endpoint = value("Endpoint=").split(" (").next().unwrap_or_default().to_owned();
+    (endpoint, value("LocalMediaDir=").to_owned())
+}
+
+#[test]
+fn the_users_configuration_means_what_it_means_to_git_lfs() {
+    require_git!("the_users_configuration_means_what_it_means_to_git_lfs");
+    let has_lfs = Command::new("git").args(["lfs", "version"]).output().is_ok_and(|out| out.status.success());
+    if !has_lfs {
+        println!("skipped: the_users_configuration_means_what_it_means_to_git_lfs: git-lfs is not installed");
+        return;
+    }
+    let hub = "[url \"https://hub.example/\"]\n\tinsteadOf = gh:\n";
+    let longer = "[url \"https://other.example/x/\"]\n\tinsteadOf = gh:a/\n";
+    for (global, own, commit) in [
+        ("", "", ""),
+        (hub, "", ""),
+        (&format!("{hub}{longer}"), "", ""),
+        (&format!("{hub}[lfs]\n\turl = gh:from/user\n"), "", ""),
+        (&format!("{hub}[lfs]\n\turl = gh:from/user\n"), "[lfs]\n\turl = https://own.example/lfs\n", ""),
+        (&format!("{hub}[lfs]\n\turl = gh:from/user\n"), "", "[lfs]\n\turl = gh:from/commit\n"),
+        (hub, "", "[lfs]\n\turl = gh:from/commit\n"),
+        (&format!("{hub}[remote \"origin\"]\n\tlfsurl = gh:for/remote\n"), "", ""),
+        ("[lfs]\n\tstorage = /srv/lfs\n", "", ""),
+        ("[lfs]\n\tstorage = beside\n", "", ""),
+        ("[lfs]\n\tstorage = /srv/lfs\n", "[lfs]\n\tstorage = own\n", ""),
+        (hub, "[url \"https://own.example/\"]\n\tinsteadOf = gh:a/b\n", ""),
+    ] {
+        let repository = Repository::new();
+        let origin = if global.is_empty() { "https://plain.example/a/b.git" } else { "gh:a/b.git" };
+        // git-lfs knows no server for an address that is a path to it.
+        let origin = if global.contains("[url") { origin } else { "https://plain.example/a/b.git" };
+        repository.git(&["remote", "add", "origin", origin]);
+        if !commit.is_empty() {
+            repository.write(".lfsconfig", commit.as_bytes());
+        }
+        let head = repository.commit("one");
+        let config = repository.path.join(".git/config");
+        let text = fs::read_to_string(&config).unwrap() + own;
+        durable_fs::write_atomic(&config, text.as_bytes()).unwrap();
+        let file = repository.root.join("global");
+        durable_fs::write_atomic(&file, global.as_bytes()).unwrap();
+        let user = UserGitConfig { files: vec![file.clone()], ..UserGitConfig::default() };
+        let clone = SourceClone::open_with(&repository.path, &user).unwrap();
+        let endpoints = clone.lfs_endpoints(clone.resolve(&head).unwrap(), &[]).unwrap();
+        let ours = (endpoints[0].url.to_string(), clone.lfs_object_dirs()[0].to_string());
+        assert_eq!(ours, git_lfs_env(&repository.path, &file), "{global}{own}{commit}");
+    }
 }

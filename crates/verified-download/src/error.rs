@@ -94,6 +94,14 @@ pub enum HttpError {
         /// How long it asks to wait.
         retry_after: Option<Duration>,
     },
+    /// Credentials are wanted, and whoever was asked for them did not answer.
+    #[error("{url}: credentials are wanted; {why}")]
+    Credentials {
+        /// The address, without secrets.
+        url: String,
+        /// Who was asked, what happened, and what to do.
+        why: String,
+    },
     /// The answer is none that this client accepts.
     #[error("{url}: {why}")]
     Protocol {
@@ -141,6 +149,7 @@ impl HttpError {
             Self::Url(_) | Self::Protocol { .. } | Self::Certificate { .. } => HttpErrorClass::Protocol,
             Self::Network { .. } | Self::Stalled { .. } => HttpErrorClass::Network,
             Self::Clock { .. } => HttpErrorClass::Clock,
+            Self::Credentials { .. } => HttpErrorClass::Auth,
             Self::Status { status, message, .. } => match status {
                 _ if is_quota(*status, message) => HttpErrorClass::Quota,
                 401 | 403 | 407 => HttpErrorClass::Auth,
