@@ -7,7 +7,7 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use artifact_parts::PartLimit;
 use camino::Utf8PathBuf;
 use clap::Args;
@@ -15,8 +15,8 @@ use console_report::{Console, interrupt_flag};
 use durable_fs::Progress;
 use model_catalog::ManifestVersion;
 use model_manifest::{
-    GateOptions, PublishRequest, PublishRoute, Remote, Signer, VerifiedRelease, plan_publish, publish,
-    recover, verify_workspace,
+    GateOptions, PublishRequest, PublishRoute, PushLimit, Remote, Signer, VerifiedRelease, plan_publish,
+    publish, recover, verify_workspace,
 };
 use rebuild_workspace::{Workspace, load_source_maps};
 use verified_download::{HttpClient, HttpOptions};
@@ -33,6 +33,9 @@ pub struct Arguments {
     /// A remote to publish to, with the address under which devices fetch its branches; may be repeated.
     #[arg(long, value_name = "NAME[=RAW_URL]", default_value = "origin")]
     remote: Vec<Remote>,
+    /// How many MiB one remote takes in one push; may be repeated.
+    #[arg(long, value_name = "NAME=MIB")]
+    push_limit: Vec<PushLimit>,
     /// The version of the namespace that is released.
     #[arg(long, default_value = "v23", value_name = "vN")]
     manifest_version: ManifestVersion,
@@ -62,12 +65,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let signer = arguments.sign_key.as_ref().map(signer).transpose()?;
     let client = HttpClient::new(HttpOptions::from_variables(|name| std::env::var(name).ok())?)?;
     let stop = interrupt_flag()?;
+    let remotes = Remote::with_limits(&arguments.remote, &arguments.push_limit)
+        .map_err(|limit| anyhow!("--push-limit names {}, which is no --remote", limit.remote))?;
     let request = PublishRequest {
         release: &release,
         workspace: workspace.root(),
         route: PublishRoute {
             repository,
-            remotes: &arguments.remote,
+            remotes: &remotes,
             branch: "Models",
             part_limit,
             batch_bytes: 1000 << 20,

@@ -38,8 +38,8 @@ pub use identity::{Folder, Identities, Identity};
 pub use namespace::{IdMap, NamespaceError, NamespaceRequest, plan_namespace};
 pub use plan::{JOURNAL_NAME, Note, Plan, Problem, recover};
 pub use publish::{
-    PublishError, PublishEvent, PublishPlan, PublishRequest, PublishRoute, Published, Remote, RolledBack,
-    Signer, plan_publish, publish, rollback,
+    PublishError, PublishEvent, PublishPlan, PublishRequest, PublishRoute, Published, PushLimit, Remote,
+    Removed, RolledBack, Signer, plan_publish, publish, rollback,
 };
 pub use reconcile::{ReconcileRequest, plan_reconcile};
 pub use selection::{Selection, SelectionFate, selections};

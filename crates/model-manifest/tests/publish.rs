@@ -15,6 +15,7 @@ use durable_fs::Sha256;
 use model_manifest::{
     PublishError, PublishEvent, PublishRoute, Remote, Signer, plan_publish, publish, rollback,
 };
+use raw_host::Fault;
 use resources::{Resources, git, ready};
 use support::{Bench, id, pkl, validated};
 
@@ -250,6 +251,37 @@ fn a_rollback_is_looked_at_and_can_be_stopped() {
     assert!(matches!(rollback(&route, 1, &mut |_| {}), Err(PublishError::NoAddress)));
     let unconfirmed = PublishRoute { unconfirmed: true, ..route };
     assert_eq!(rollback(&unconfirmed, 1, &mut |_| {}).unwrap().confirmed, 0);
+}
+
+#[test]
+fn a_rollback_says_whether_hosts_still_serve_what_it_takes_away() {
+    let texts = ["model_names_v23.json", "model_parts_v23.json"];
+    for fault in [Fault::None, Fault::Kept("a"), Fault::Broken("a")] {
+        let (bench, resources) = (ready(), Resources::new());
+        resources.publish(&bench).unwrap();
+        resources.host.fail(fault.clone());
+        let removed = resources.rollback().unwrap().removed;
+        let names = |urls: &[String]| -> Vec<String> {
+            urls.iter().map(|url| url.rsplit('/').next().unwrap().to_owned()).collect()
+        };
+        let all = [names(&removed.gone), names(&removed.served), names(&removed.unknown)];
+        assert_eq!(all.iter().map(Vec::len).sum::<usize>(), resources_added(&resources), "{all:?}");
+        assert!(texts.iter().all(|name| all[0].contains(&(*name).to_owned())), "{all:?}");
+        // The artifact in the one place where the host's fault puts it.
+        let place = match fault {
+            Fault::Kept(_) => 1,
+            Fault::Broken(_) => 2,
+            _ => 0,
+        };
+        assert!(all[place].contains(&"a3_driving_tinygrad.pkl".to_owned()), "{all:?}");
+    }
+}
+
+/// How many files the release had brought that are gone again.
+fn resources_added(resources: &Resources) -> usize {
+    let before = resources.names("one.git");
+    let released = git(&resources.dir.join("one.git"), &["ls-tree", "--name-only", "Models~1"]);
+    released.lines().filter(|name| !before.contains(&(*name).to_owned())).count()
 }
 
 #[test]

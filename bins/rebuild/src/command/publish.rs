@@ -7,8 +7,8 @@ use clap::Args;
 use console_report::{Console, Exit, Failure};
 use model_catalog::ManifestVersion;
 use model_manifest::{
-    PublishError, PublishEvent, PublishRequest, PublishRoute, Remote, Signer, VerifiedRelease, plan_publish,
-    publish, rollback,
+    PublishError, PublishEvent, PublishRequest, PublishRoute, PushLimit, Remote, Removed, Signer,
+    VerifiedRelease, plan_publish, publish, rollback,
 };
 use verified_download::HttpClient;
 
@@ -40,6 +40,9 @@ pub struct PublishArgs {
     /// About how many MiB one push may bring.
     #[arg(long, default_value_t = 1000, value_name = "N")]
     batch_mib: u64,
+    /// How many MiB one remote takes in one push; commits are made for the remote that takes least. May be repeated.
+    #[arg(long, value_name = "NAME=MIB")]
+    push_limit: Vec<PushLimit>,
     /// A minisign secret key that signs the part list.
     #[arg(long, value_name = "FILE")]
     sign_key: Option<Utf8PathBuf>,
@@ -65,7 +68,10 @@ pub struct PublishArgs {
 
 pub fn run(args: &PublishArgs, cli: &Cli, console: &Console) -> Result<(), Failure> {
     let session = Session::for_run(cli, console, "rebuild publish", args.dry_run)?;
-    let remotes = &args.remote;
+    let remotes = Remote::with_limits(&args.remote, &args.push_limit).map_err(|limit| {
+        Failure::new(Exit::Usage, format!("--push-limit names {}, which is no --remote", limit.remote))
+            .advice("give the limit the name of a remote")
+    })?;
     let repository = at_home(&args.repository);
     let seconds = jiff::Timestamp::now().as_second();
     let client = HttpClient::new(http_options()?).map_err(|error| {
@@ -73,7 +79,7 @@ pub fn run(args: &PublishArgs, cli: &Cli, console: &Console) -> Result<(), Failu
     })?;
     let route = PublishRoute {
         repository: &repository,
-        remotes,
+        remotes: &remotes,
         branch: &args.branch,
         part_limit: part_limit(&session)?,
         batch_bytes: args.batch_mib.saturating_mul(1 << 20),
@@ -88,10 +94,11 @@ pub fn run(args: &PublishArgs, cli: &Cli, console: &Console) -> Result<(), Failu
             .map_err(|error| of_publish("the release was not rolled back", &error))?;
         console.result(&rolled, || {
             format!(
-                "{} files are as before, at {}; {}",
+                "{} files are as before, at {}; {}{}",
                 rolled.files.len(),
                 rolled.commit,
-                looked_at(rolled.confirmed)
+                looked_at(rolled.confirmed),
+                still_there(&rolled.removed)
             )
         });
         return Ok(());
@@ -126,6 +133,22 @@ fn looked_at(files: usize) -> String {
     } else {
         format!("{files} files looked at")
     }
+}
+
+/// What the hosts say of the files that the release had brought.
+fn still_there(removed: &Removed) -> String {
+    let (gone, served, unknown) = (removed.gone.len(), removed.served.len(), removed.unknown.len());
+    if gone + served + unknown == 0 {
+        return String::new();
+    }
+    let mut text = format!("; of the files taken away {gone} are no longer served");
+    if served > 0 {
+        text += &format!(", {served} still are (a host keeps copies for a while; nothing names them)");
+    }
+    if unknown > 0 {
+        text += &format!(", {unknown} were not answered for");
+    }
+    text
 }
 
 fn verified(session: &Session<'_>, args: &PublishArgs) -> Result<VerifiedRelease, Failure> {

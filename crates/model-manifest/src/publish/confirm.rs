@@ -8,7 +8,7 @@ use std::{
 
 use durable_fs::{BLOCK, Sha256};
 use model_catalog::Sha256Digest;
-use verified_download::{HttpError, HttpUrl, Request};
+use verified_download::{HttpError, HttpErrorClass, HttpUrl, Request};
 
 use super::{PublishError, PublishEvent, PublishRoute, content::Content};
 
@@ -105,6 +105,28 @@ fn confirm_one(
             return Err(Unserved::Differs(why));
         }
         thread::sleep(PAUSE);
+    }
+}
+
+/// Whether a host serves something under an address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Served {
+    Yes,
+    No,
+    /// It did not say.
+    Unknown,
+}
+
+/// Asks once, for one byte.
+pub(super) fn is_served(route: &PublishRoute<'_>, url: &str) -> Served {
+    let Ok(parsed) = HttpUrl::parse(url) else { return Served::Unknown };
+    let mut get = Request::get(parsed);
+    get.headers.push(("cache-control".to_owned(), "no-cache".to_owned()));
+    get.headers.push(("range".to_owned(), "bytes=0-0".to_owned()));
+    match route.client.send(&get, route.stop) {
+        Ok(_) => Served::Yes,
+        Err(error) if error.class() == HttpErrorClass::Gone => Served::No,
+        Err(_) => Served::Unknown,
     }
 }
 

@@ -80,6 +80,20 @@ pub enum PublishError {
         /// The limit.
         limit: u64,
     },
+    /// A file to be pushed is larger than a remote takes in one push.
+    #[error(
+        "{name} has {size} bytes, and {remote} takes {limit} in one push; make smaller parts (`part_limit_mib` in rebuild.toml) or raise the remote's limit"
+    )]
+    OverPushLimit {
+        /// The remote.
+        remote: String,
+        /// The file.
+        name: String,
+        /// Its size.
+        size: u64,
+        /// What the remote takes.
+        limit: u64,
+    },
     /// A file to be pushed is not on the list of the release.
     #[error(
         "the commits to be pushed change {name}, which does not belong to the release; nothing was pushed"

@@ -4,7 +4,7 @@
 use std::{
     collections::BTreeMap,
     io::{Read, Write},
-    process::{Child, Command, Stdio},
+    process::{Child, Command, Output, Stdio},
     thread,
 };
 
@@ -174,6 +174,15 @@ impl Git {
         Ok(id.trim().to_owned())
     }
 
+    /// Stores a tree and returns its object ID.
+    pub fn make_tree(&self, tree: &Tree) -> Result<String, PublishError> {
+        let listing: String =
+            tree.iter().map(|(name, entry)| format!("{} {}\t{name}\0", entry.kind, entry.id)).collect();
+        // Objects of other trees may be absent in a partial clone; they are only named here.
+        let id = self.run_with(&["mktree", "-z", "--missing"], &[], Some(listing.as_bytes()))?;
+        Ok(id.trim().to_owned())
+    }
+
     /// Makes a commit of a tree.
     pub fn commit(
         &self,
@@ -182,11 +191,8 @@ impl Git {
         message: &str,
         seconds: i64,
     ) -> Result<String, PublishError> {
-        let listing: String =
-            tree.iter().map(|(name, entry)| format!("{} {}\t{name}\0", entry.kind, entry.id)).collect();
-        // Objects of other trees may be absent in a partial clone; they are only named here.
-        let tree = self.run_with(&["mktree", "-z", "--missing"], &[], Some(listing.as_bytes()))?;
-        let mut arguments = vec!["commit-tree", tree.trim(), "-F", "-"];
+        let tree = self.make_tree(tree)?;
+        let mut arguments = vec!["commit-tree", &tree, "-F", "-"];
         if let Some(parent) = parent {
             arguments.extend(["-p", parent]);
         }
@@ -247,6 +253,25 @@ impl Git {
         self.run(&["cat-file", "blob", id])
     }
 
+    /// What a reference of a remote names; `None` where there is no such reference.
+    pub fn remote_reference(&self, remote: &str, reference: &str) -> Result<Option<String>, PublishError> {
+        let listed = self.run(&["ls-remote", "--", remote, reference])?;
+        Ok(listed.split_whitespace().next().map(str::to_owned))
+    }
+
+    /// Points a reference of a remote, which is nobody else's, at an object, or takes it away.
+    pub fn force_reference(
+        &self,
+        remote: &str,
+        reference: &str,
+        object: Option<&str>,
+    ) -> Result<(), PublishError> {
+        let target = format!("{}:{reference}", object.map(|id| format!("+{id}")).unwrap_or_default());
+        let arguments = ["push", "--porcelain", "--no-verify", "--", remote, &target];
+        let output = self.command(&arguments).output().map_err(|source| PublishError::NoGit { source })?;
+        if output.status.success() { Ok(()) } else { Err(refused(remote, &said(&output))) }
+    }
+
     /// Moves a branch of a remote from `old` to `commit`, which contains it, if it still stands at `old`. `Ok(false)` where it
     /// does not.
     pub fn push(
@@ -271,23 +296,29 @@ impl Git {
         if output.status.success() {
             return Ok(true);
         }
-        let said = format!(
-            "{}\n{}",
-            String::from_utf8_lossy(&output.stdout),
-            String::from_utf8_lossy(&output.stderr)
-        );
+        let said = said(&output);
         // What git says where the branch is no longer where it was expected, found before or by the push.
         let moved =
             ["stale info", "fetch first", "non-fast-forward", "cannot lock ref", "reference already exists"];
         if moved.iter().any(|words| said.contains(words)) {
             return Ok(false);
         }
-        let wanted = |line: &&str| {
-            ["remote:", "fatal:", "error:", "!"].iter().any(|start| line.trim_start().starts_with(start))
-        };
-        let why: Vec<&str> = said.lines().filter(wanted).map(str::trim).collect();
-        Err(PublishError::Refused { remote: remote.to_owned(), why: why.join("; ") })
+        Err(refused(remote, &said))
     }
+}
+
+/// What a push says, on both of its streams.
+fn said(output: &Output) -> String {
+    format!("{}\n{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr))
+}
+
+/// The telling lines of a push that was refused.
+fn refused(remote: &str, said: &str) -> PublishError {
+    let wanted = |line: &&str| {
+        ["remote:", "fatal:", "error:", "!"].iter().any(|start| line.trim_start().starts_with(start))
+    };
+    let why: Vec<&str> = said.lines().filter(wanted).map(str::trim).collect();
+    PublishError::Refused { remote: remote.to_owned(), why: why.join("; ") }
 }
 
 fn hash_output(child: &mut Child) -> std::io::Result<Sha256Digest> {

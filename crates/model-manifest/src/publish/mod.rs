@@ -9,13 +9,15 @@
 //! (they are scanned as a whole before the first push); a file that changes after it was verified (its digest in the commit
 //! is compared); a host that serves something else than was pushed (nothing is called published before it was fetched and
 //! hashed); a kill (publishing again goes on: what is on the branch already is not pushed again); two remotes of which one
-//! was left behind (it is brought up first, commit by commit). No push ever takes a commit away: each new tip contains the old
+//! was left behind (it is brought up first, commit by commit); two remotes that take pushes of different size (commits are made
+//! for the stricter one, and what the other has already goes there in pieces). No push ever takes a commit away: each new tip contains the old
 //! one.
 
 mod confirm;
 mod content;
 mod error;
 mod git;
+mod pieces;
 mod plan;
 mod push;
 mod rollback;
@@ -32,7 +34,7 @@ use verified_download::HttpClient;
 pub use error::PublishError;
 pub use plan::{PublishPlan, plan_publish};
 pub use push::{Published, publish};
-pub use rollback::{RolledBack, rollback};
+pub use rollback::{Removed, RolledBack, rollback};
 pub use sign::Signer;
 
 use crate::VerifiedRelease;
@@ -44,6 +46,45 @@ pub struct Remote {
     pub name: String,
     /// Where devices fetch its files: `<raw_base>/<branch>/<file>`. Without it nothing can be confirmed there.
     pub raw_base: Option<String>,
+    /// How many bytes it takes in one push, where that is known.
+    pub push_limit: Option<u64>,
+}
+
+/// What one remote takes in one push.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PushLimit {
+    /// The remote's name.
+    pub remote: String,
+    /// How many bytes it takes.
+    pub bytes: u64,
+}
+
+impl std::str::FromStr for PushLimit {
+    type Err = String;
+
+    /// `NAME=MIB`.
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let wanted = || format!("`{text}` is no limit: give NAME=MIB, such as mirror=100");
+        let (remote, mib) = text.rsplit_once('=').ok_or_else(wanted)?;
+        let mib: u64 = mib.parse().ok().filter(|mib| *mib > 0).ok_or_else(wanted)?;
+        let bytes = mib.checked_mul(1 << 20).ok_or_else(wanted)?;
+        Ok(Self { remote: remote.to_owned(), bytes })
+    }
+}
+
+impl Remote {
+    /// The remotes with their limits.
+    ///
+    /// # Errors
+    /// The limit whose remote is not among them.
+    pub fn with_limits(remotes: &[Self], limits: &[PushLimit]) -> Result<Vec<Self>, PushLimit> {
+        let mut remotes = remotes.to_vec();
+        for limit in limits {
+            let remote = remotes.iter_mut().find(|remote| remote.name == limit.remote);
+            remote.ok_or_else(|| limit.clone())?.push_limit = Some(limit.bytes);
+        }
+        Ok(remotes)
+    }
 }
 
 impl std::str::FromStr for Remote {
@@ -55,7 +96,7 @@ impl std::str::FromStr for Remote {
             Some((name, raw_base)) => (name, Some(raw_base.to_owned())),
             None => (text, None),
         };
-        Ok(Self { name: name.to_owned(), raw_base })
+        Ok(Self { name: name.to_owned(), raw_base, push_limit: None })
     }
 }
 
@@ -70,7 +111,7 @@ pub struct PublishRoute<'a> {
     pub branch: &'a str,
     /// The largest file that the remotes take.
     pub part_limit: PartLimit,
-    /// About how many bytes one push may bring.
+    /// About how many bytes one push may bring; where a remote takes less, commits are made for the one that takes least.
     pub batch_bytes: u64,
     /// Whether to go on where no remote has an address for devices, so that nothing can be fetched again.
     pub unconfirmed: bool,
@@ -121,6 +162,15 @@ pub enum PublishEvent {
         /// Where it stands now.
         commit: String,
     },
+    /// Files of a commit that is more than a remote takes in one push went there ahead of it.
+    Ahead {
+        /// The remote.
+        remote: String,
+        /// Files that went.
+        files: usize,
+        /// Their bytes.
+        bytes: u64,
+    },
     /// The branch had moved; the commits are made anew.
     Rebased {
         /// The remote that had moved.
@@ -140,6 +190,9 @@ impl std::fmt::Display for PublishEvent {
                 write!(f, "{subject}: {files} files, {bytes} bytes")
             }
             Self::Pushed { remote, commit } => write!(f, "{remote} stands at {commit}"),
+            Self::Ahead { remote, files, bytes } => {
+                write!(f, "{remote} has {files} files, {bytes} bytes, ahead of their commit")
+            }
             Self::Rebased { remote } => write!(f, "somebody else pushed to {remote}; once more on top"),
             Self::Confirmed { url } => write!(f, "{url} is served as it was published"),
         }

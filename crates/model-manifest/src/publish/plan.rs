@@ -8,6 +8,7 @@ use super::{
     PublishError, PublishRequest,
     content::{ArtifactFiles, Content},
     git::{Git, Tree},
+    pieces::check_push_limits,
 };
 
 /// One commit of artifacts.
@@ -137,7 +138,8 @@ pub(super) fn common_base(
 
 /// Groups the artifacts that are not on the branch into commits of about the wanted size.
 fn batches(git: &Git, request: &PublishRequest<'_>, plan: &mut PublishPlan) -> Result<(), PublishError> {
-    let mut batch = Batch { adds: Vec::new(), removes: Vec::new(), bytes: 0 };
+    let most = request.route.commit_bytes();
+    let mut batch = Batch::empty();
     for artifact in &plan.content.artifacts {
         let missing = missing_files(git, &plan.content, artifact, &plan.tree)?;
         let mut removes: Vec<String> =
@@ -146,13 +148,14 @@ fn batches(git: &Git, request: &PublishRequest<'_>, plan: &mut PublishPlan) -> R
         if missing.is_empty() && removes.is_empty() {
             continue;
         }
+        check_push_limits(&request.route, missing.iter().map(|(name, size)| (name.as_str(), *size)))?;
         let bytes: u64 = missing.iter().map(|(_, size)| size).sum();
-        if !batch.is_empty() && batch.bytes + bytes > request.route.batch_bytes {
+        if !batch.is_empty() && batch.bytes + bytes > most {
             plan.batches.push(std::mem::replace(&mut batch, Batch::empty()));
         }
         // An artifact larger than a push takes several: its old checksum goes with the first of them, the new one comes
         // with the last, and readers refuse parts without a checksum.
-        if bytes > request.route.batch_bytes {
+        if bytes > most {
             removes.extend(
                 artifact
                     .files
@@ -163,7 +166,7 @@ fn batches(git: &Git, request: &PublishRequest<'_>, plan: &mut PublishPlan) -> R
         }
         batch.removes.append(&mut removes);
         for (name, size) in missing {
-            if batch.bytes > 0 && batch.bytes + size > request.route.batch_bytes {
+            if batch.bytes > 0 && batch.bytes + size > most {
                 plan.batches.push(std::mem::replace(&mut batch, Batch::empty()));
             }
             batch.bytes += size;

@@ -5,9 +5,10 @@ use std::{collections::BTreeSet, sync::atomic::Ordering};
 use serde::Serialize;
 
 use super::{
-    PublishError, PublishEvent, PublishPlan, PublishRequest, PublishRoute,
+    PublishError, PublishEvent, PublishPlan, PublishRequest, PublishRoute, Remote,
     confirm::{confirm_artifacts, confirm_texts},
     git::{Git, Tree, TreeEntry},
+    pieces::{bring_ahead, clear_incoming},
     plan::plan_publish,
 };
 
@@ -97,14 +98,14 @@ fn attempt(
     // A remote that was left behind comes up to the base first, then all go on together.
     for (remote, tip) in route.remotes.iter().zip(&mut tips) {
         if let Some(base) = &plan.base
-            && !bring_up(git, route, &remote.name, tip, base, on_event)?
+            && !bring_up(git, route, remote, tip, base, on_event)?
         {
             return Ok(Outcome::Moved { remote: remote.name.clone() });
         }
     }
     for commit in &made.artifacts {
         for (remote, tip) in route.remotes.iter().zip(&mut tips) {
-            if !move_branch(git, route, &remote.name, tip, commit, on_event)? {
+            if !move_branch(git, route, remote, tip, commit, on_event)? {
                 return Ok(Outcome::Moved { remote: remote.name.clone() });
             }
         }
@@ -113,11 +114,12 @@ fn attempt(
     if let Some(commit) = &made.manifest {
         check_stop(route)?;
         for (remote, tip) in route.remotes.iter().zip(&mut tips) {
-            if !move_branch(git, route, &remote.name, tip, commit, on_event)? {
+            if !move_branch(git, route, remote, tip, commit, on_event)? {
                 return Ok(Outcome::Moved { remote: remote.name.clone() });
             }
         }
     }
+    clear_incoming(git, route)?;
     confirmed += confirm_texts(route, &plan.content, on_event)?;
     let commits = made.artifacts.len() + usize::from(made.manifest.is_some());
     Ok(Outcome::Done(Published { commit: last, commits, confirmed }))
@@ -129,7 +131,7 @@ pub(super) fn check_route(route: &PublishRoute<'_>) -> Result<(), PublishError> 
     if has_address || route.unconfirmed { Ok(()) } else { Err(PublishError::NoAddress) }
 }
 
-fn check_stop(route: &PublishRoute<'_>) -> Result<(), PublishError> {
+pub(super) fn check_stop(route: &PublishRoute<'_>) -> Result<(), PublishError> {
     if route.stop.load(Ordering::Relaxed) { Err(PublishError::Interrupted) } else { Ok(()) }
 }
 
@@ -138,7 +140,7 @@ fn check_stop(route: &PublishRoute<'_>) -> Result<(), PublishError> {
 pub(super) fn bring_up(
     git: &Git,
     route: &PublishRoute<'_>,
-    remote: &str,
+    remote: &Remote,
     tip: &mut Option<String>,
     base: &str,
     on_event: &mut dyn FnMut(PublishEvent),
@@ -156,7 +158,7 @@ pub(super) fn bring_up(
     for commit in git.commits_between(tip.as_deref(), base)? {
         let brings: u64 =
             git.blobs_between(before.as_deref(), &commit)?.iter().map(|(_, _, size)| size).sum();
-        if let Some(commit) = waiting.take_if(|_| bytes + brings > route.batch_bytes) {
+        if let Some(commit) = waiting.take_if(|_| bytes + brings > route.push_bytes(remote)) {
             bytes = 0;
             if !move_branch(git, route, remote, tip, &commit, on_event)? {
                 return Ok(false);
@@ -173,7 +175,7 @@ pub(super) fn bring_up(
 pub(super) fn move_branch(
     git: &Git,
     route: &PublishRoute<'_>,
-    remote: &str,
+    remote: &Remote,
     tip: &mut Option<String>,
     commit: &str,
     on_event: &mut dyn FnMut(PublishEvent),
@@ -182,11 +184,12 @@ pub(super) fn move_branch(
         return Ok(true);
     }
     check_stop(route)?;
-    if !git.push(remote, route.branch, tip.as_deref(), commit)? {
+    bring_ahead(git, route, remote, tip.as_deref(), commit, on_event)?;
+    if !git.push(&remote.name, route.branch, tip.as_deref(), commit)? {
         return Ok(false);
     }
     *tip = Some(commit.to_owned());
-    on_event(PublishEvent::Pushed { remote: remote.to_owned(), commit: commit.to_owned() });
+    on_event(PublishEvent::Pushed { remote: remote.name.clone(), commit: commit.to_owned() });
     Ok(true)
 }
 

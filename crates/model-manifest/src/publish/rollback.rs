@@ -4,14 +4,17 @@
 //! affair, and nothing is pushed), a kill between two remotes (rolling back again finishes the other one), somebody else's
 //! work since the release (it stays, and the new commit is on top of it).
 
+use std::time::{Duration, Instant};
+
 use serde::Serialize;
 
 use super::{
     PublishError, PublishEvent, PublishRoute,
-    confirm::confirm_files,
+    confirm::{Served, confirm_files, is_served},
     git::{Git, Tree},
+    pieces::clear_incoming,
     plan::{RemoteTip, common_base},
-    push::{TRAILER, bring_up, check_route, move_branch},
+    push::{TRAILER, bring_up, check_route, check_stop, move_branch},
 };
 
 /// What was rolled back.
@@ -23,7 +26,24 @@ pub struct RolledBack {
     pub files: Vec<String>,
     /// Files that were fetched again and found right.
     pub confirmed: usize,
+    /// What the hosts say of the files that are gone from the branch.
+    pub removed: Removed,
 }
+
+/// Whether hosts still serve files that were taken away. It is only told: a host may keep copies for a while, and whoever has
+/// the earlier manifest does not ask for them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Removed {
+    /// Addresses that are no longer served.
+    pub gone: Vec<String>,
+    /// Addresses that still are.
+    pub served: Vec<String>,
+    /// Addresses of which the host said neither within the time for it.
+    pub unknown: Vec<String>,
+}
+
+/// All files that are gone are looked at within this time.
+const LOOK_LIMIT: Duration = Duration::from_secs(30);
 
 /// The trailer that names the release's last commit in the commit that rolls it back.
 const ROLLBACK_TRAILER: &str = "Rolls-Back";
@@ -96,14 +116,15 @@ pub fn rollback(
         on_event(PublishEvent::Committed { commit: commit.clone(), subject, files, bytes: 0 });
         commit
     };
-    for remote in &mut tips {
-        let moved = bring_up(&git, route, &remote.remote, &mut remote.tip, &base, on_event)?
-            && move_branch(&git, route, &remote.remote, &mut remote.tip, &target, on_event)?;
+    for (remote, at) in route.remotes.iter().zip(&mut tips) {
+        let moved = bring_up(&git, route, remote, &mut at.tip, &base, on_event)?
+            && move_branch(&git, route, remote, &mut at.tip, &target, on_event)?;
         if !moved {
-            let (branch, remote) = (route.branch.to_owned(), remote.remote.clone());
+            let (branch, remote) = (route.branch.to_owned(), remote.name.clone());
             return Err(PublishError::Moving { branch, remote });
         }
     }
+    clear_incoming(&git, route)?;
     let mut files = Vec::new();
     for name in released.iter().filter(|name| tree.get(**name) == old.get(**name)) {
         if let Some(entry) = old.get(*name) {
@@ -111,8 +132,33 @@ pub fn rollback(
         }
     }
     let confirmed = confirm_files(route, &files, on_event)?;
+    let gone = released.iter().filter(|name| !tree.contains_key(**name) && !old.contains_key(**name));
+    let removed = look_at_removed(route, gone.map(|name| name.as_str()))?;
     let names = if changed.is_empty() { &released } else { &changed };
-    Ok(RolledBack { commit: target, files: names.iter().map(|name| (*name).clone()).collect(), confirmed })
+    let files = names.iter().map(|name| (*name).clone()).collect();
+    Ok(RolledBack { commit: target, files, confirmed, removed })
+}
+
+/// Asks every host that has an address once for each file that is gone.
+fn look_at_removed<'n>(
+    route: &PublishRoute<'_>,
+    names: impl Iterator<Item = &'n str> + Clone,
+) -> Result<Removed, PublishError> {
+    let deadline = Instant::now() + LOOK_LIMIT;
+    let mut removed = Removed::default();
+    for base in route.remotes.iter().filter_map(|remote| remote.raw_base.as_deref()) {
+        for name in names.clone() {
+            let url = format!("{}/{}/{name}", base.trim_end_matches('/'), route.branch);
+            check_stop(route)?;
+            let served = if Instant::now() < deadline { is_served(route, &url) } else { Served::Unknown };
+            match served {
+                Served::No => removed.gone.push(url),
+                Served::Yes => removed.served.push(url),
+                Served::Unknown => removed.unknown.push(url),
+            }
+        }
+    }
+    Ok(removed)
 }
 
 /// The newest release's last commit, and the commit before its first.

@@ -20,6 +20,10 @@ pub enum Fault {
     DropTail(&'static str),
     /// Files whose name ends so are not found.
     Missing(&'static str),
+    /// Files whose name begins so are served as they once were, whether or not they are still there.
+    Kept(&'static str),
+    /// Files whose name begins so are answered with an error of the server.
+    Broken(&'static str),
 }
 
 pub struct RawHost {
@@ -62,14 +66,20 @@ fn answer(stream: TcpStream, repository: &Utf8PathBuf, fault: &Fault) -> Option<
     let output =
         Command::new("git").args(["-C", repository.as_str(), "cat-file", "blob", &object]).output().ok()?;
     let mut body = output.stdout;
-    let mut found = output.status.success();
+    let (mut found, mut broken) = (output.status.success(), false);
     match fault {
         Fault::DropTail(end) if name.ends_with(end) => drop(body.pop()),
         Fault::Missing(end) if name.ends_with(end) => found = false,
+        Fault::Kept(start) if name.starts_with(start) => found = true,
+        Fault::Broken(start) if name.starts_with(start) && !found => broken = true,
         _ => {}
     }
     let mut stream = stream;
-    let status = if found { "200 OK" } else { "404 Not Found" };
+    let status = match (broken, found) {
+        (true, _) => "500 Internal Server Error",
+        (false, true) => "200 OK",
+        (false, false) => "404 Not Found",
+    };
     let body = if found { body } else { b"not found".to_vec() };
     let head = format!("HTTP/1.1 {status}\r\ncontent-length: {}\r\nconnection: close\r\n\r\n", body.len());
     stream.write_all(head.as_bytes()).ok()?;

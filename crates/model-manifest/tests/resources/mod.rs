@@ -110,8 +110,8 @@ impl Resources {
 
     pub fn remotes(&self) -> Vec<Remote> {
         vec![
-            Remote { name: "origin".to_owned(), raw_base: Some(self.host.base.clone()) },
-            Remote { name: "mirror".to_owned(), raw_base: None },
+            Remote { name: "origin".to_owned(), raw_base: Some(self.host.base.clone()), push_limit: None },
+            Remote { name: "mirror".to_owned(), raw_base: None, push_limit: None },
         ]
     }
 
