@@ -14,7 +14,7 @@ use std::{
 };
 
 use serde_json::{Value, json};
-use support::{Bench, python, run};
+use support::{Bench, python, repository, run};
 
 fn json_of(stdout: &str) -> Value {
     serde_json::from_str(stdout.lines().last().unwrap()).unwrap()
@@ -188,6 +188,54 @@ fn a_killed_compile_ends_its_driver_and_the_next_one_succeeds() {
     }
     assert!(!bench.outputs().iter().any(|name| name.ends_with(".pkl")), "{:?}", bench.outputs());
     run(bench.models().arg("--a"), 0);
+    assert_eq!(bench.outputs(), ["a_build.json", "a_driving_tinygrad.pkl"]);
+}
+
+/// A tree in the bench whose compiler has begun its output and started a program of its own, and then takes its time.
+fn slow_tree(bench: &Bench) -> std::path::PathBuf {
+    let tree = bench.dir.join("tree");
+    let copied = Command::new("cp").arg("-r").arg(repository().join("fixtures/tree")).arg(&tree).status();
+    assert!(copied.unwrap().success());
+    let compiler = "import subprocess, sys, time\n\
+                    open(sys.argv[sys.argv.index('--output') + 1], 'wb').write(b'half')\n\
+                    child = subprocess.Popen(['sleep', '600'])\n\
+                    open('begun', 'w').write(str(child.pid))\n\
+                    time.sleep(600)\n";
+    fs::write(tree.join("selfdrive/modeld/compile_modeld.py"), compiler).unwrap();
+    tree
+}
+
+#[test]
+fn a_killed_compile_ends_the_trees_own_compiler_too() {
+    let Some(python) = python("a_killed_compile_ends_the_trees_own_compiler_too") else { return };
+    let bench = Bench::new();
+    bench.stage(&python, "supercombo", "a_driving_supercombo.onnx", &[]);
+    let tree = slow_tree(&bench);
+    let mut compile = bench.models();
+    compile.args(["--a", "--toolchain", "tree", "--root"]).arg(&tree).stderr(Stdio::null());
+    let mut child = compile.spawn().unwrap();
+    let begun = tree.join("begun");
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !fs::read_to_string(&begun).is_ok_and(|pid| !pid.is_empty()) {
+        assert!(
+            Instant::now() < deadline && child.try_wait().unwrap().is_none(),
+            "the compiler did not start"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    assert!(driver_runs_beside(&bench, child.id()));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let started = fs::read_to_string(&begun).unwrap();
+    let state = || Command::new("ps").args(["-o", "state=", "-p", &started]).output().unwrap().stdout;
+    let ended = || !driver_runs(&bench) && matches!(state().first(), None | Some(b'Z'));
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !ended() {
+        assert!(Instant::now() < deadline, "the tree's compiler outlives the command that was killed");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(!bench.outputs().iter().any(|name| name.ends_with(".pkl")), "{:?}", bench.outputs());
+    run(bench.models().args(["--a", "--root"]).arg(repository().join("fixtures/tree")), 0);
     assert_eq!(bench.outputs(), ["a_build.json", "a_driving_tinygrad.pkl"]);
 }
 

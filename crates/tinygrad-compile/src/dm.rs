@@ -229,6 +229,7 @@ impl Session<'_> {
                 let program = Program {
                     op,
                     command,
+                    scratch: &driver.scratch,
                     log: &driver.log,
                     quiet_limit: driver.quiet_limit,
                     cpu: driver.cpu,

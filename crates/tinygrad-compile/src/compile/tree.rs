@@ -30,6 +30,7 @@ impl Session<'_> {
             let program = Program {
                 op: "compile",
                 command,
+                scratch: &driver.scratch,
                 log: &driver.log,
                 quiet_limit: driver.quiet_limit,
                 cpu: driver.cpu,

@@ -40,6 +40,25 @@ pub fn unpack(dir: &Utf8Path) -> Result<Utf8PathBuf, FsError> {
     Ok(dir.join(ENTRY))
 }
 
+/// Runs a tree's own compiler. It has no part in what the compiler makes, so it is no part of the driver's identity.
+const SUPERVISOR: &str = include_str!("../../supervisor/supervise.py");
+
+/// Writes the supervisor into the private directory `dir`, which may hold it already, and returns the file to run.
+///
+/// # Errors
+/// [`FsError::Io`] where it cannot be written.
+pub(crate) fn unpack_supervisor(dir: &Utf8Path) -> Result<Utf8PathBuf, FsError> {
+    let path = dir.join("supervise-program.py");
+    OpenOptions::new()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .open(&path)
+        .and_then(|mut file| file.write_all(SUPERVISOR.as_bytes()))
+        .map_err(FsError::io("unpack the supervisor to", &path))?;
+    Ok(path)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,7 +21,10 @@ use durable_fs::{FsError, write_json};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::{DriverError, DriverEvent, FailureKind, RunContext, StageState, group::ProcessGroup};
+use super::{
+    DriverError, DriverEvent, FailureKind, RunContext, StageState, embedded::unpack_supervisor,
+    group::ProcessGroup,
+};
 use crate::environment::Environment;
 
 /// How often cancellation and the watchdog are looked at.
@@ -126,6 +129,8 @@ pub(crate) struct Program<'p> {
     pub(crate) op: &'static str,
     /// The program with its arguments, directory and environment.
     pub(crate) command: Command,
+    /// A private directory, for what runs the program.
+    pub(crate) scratch: &'p Utf8Path,
     /// Receives what it prints.
     pub(crate) log: &'p Utf8Path,
     /// The longest accepted time in which the log does not grow.
@@ -135,14 +140,17 @@ pub(crate) struct Program<'p> {
 }
 
 impl Program<'_> {
-    /// Runs it to its end. A growing log is its sign of life.
+    /// Runs it to its end. A growing log is its sign of life. It ends with this process, however that ends.
     pub(crate) fn run(mut self, cancel: &AtomicBool) -> Result<(), DriverError> {
         let (log, log_start) = open_log(self.log)?;
         let output = log.try_clone().map_err(FsError::io("open the log", self.log))?;
-        self.command.stdin(Stdio::null()).stdout(output).stderr(log);
+        self.command = supervised(&self.command, self.scratch)?;
+        self.command.stdin(Stdio::piped()).stdout(output).stderr(log);
         let python: Utf8PathBuf = self.command.get_program().to_string_lossy().as_ref().into();
         let start = |source| DriverError::Start { python: python.clone(), source };
         let mut group = ProcessGroup::start(&mut self.command, self.cpu).map_err(start)?;
+        // Held open for the length of the run: its end is what ends the program where this process is killed.
+        let _alive = group.take_stdin();
         let ending = self.watch(&group, cancel).map_err(start)?;
         let status = group.end().map_err(start)?;
         let tail = tail_of(self.log, log_start).unwrap_or_default();
@@ -176,6 +184,26 @@ impl Program<'_> {
         }
         Ok(Ending::Closed)
     }
+}
+
+/// `command`, whose program is an interpreter, run by the supervisor in that interpreter.
+fn supervised(command: &Command, scratch: &Utf8Path) -> Result<Command, FsError> {
+    let supervisor = unpack_supervisor(scratch)?;
+    let mut outer = Command::new(command.get_program());
+    // Nothing of the tree gets into the supervisor; an interpreter that needs to be told its home is told.
+    let has_home = command.get_envs().any(|(name, value)| name == "PYTHONHOME" && value.is_some());
+    outer.args(if has_home { ["-S", "-B"] } else { ["-IS", "-B"] });
+    outer.arg(supervisor).arg(command.get_program()).args(command.get_args());
+    if let Some(dir) = command.get_current_dir() {
+        outer.current_dir(dir);
+    }
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => outer.env(name, value),
+            None => outer.env_remove(name),
+        };
+    }
+    Ok(outer)
 }
 
 fn open_log(path: &Utf8Path) -> Result<(File, u64), FsError> {

@@ -9,7 +9,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::write_atomic;
 use serde_json::{Value, json};
 
-use super::{Driver, DriverError, FailureKind, QUIET_LIMIT};
+use super::{Driver, DriverError, FailureKind, Program, QUIET_LIMIT};
 use crate::Environment;
 
 struct Script {
@@ -175,4 +175,92 @@ fn a_pinned_driver_has_one_cpu_and_this_process_keeps_its_own() {
     let cpus = std::fs::read_to_string(script.dir.join("cpus")).unwrap();
     assert_eq!(cpus.split_whitespace().last(), Some("0"));
     assert_eq!(rustix::thread::sched_getaffinity(None).unwrap().count(), before);
+}
+
+/// A Python script run as a tree's compiler is; `None` where there is no Python.
+fn program(text: &str) -> Option<(Script, std::process::Command)> {
+    let found = ["/usr/bin/python3", "/usr/local/bin/python3", "/opt/homebrew/bin/python3"];
+    let Some(python) = found.into_iter().find(|path| Utf8Path::new(path).exists()) else {
+        report_skip("there is no python3");
+        return None;
+    };
+    let script = script(text);
+    let mut command = std::process::Command::new(python);
+    command.arg(&script.driver.entry).current_dir(&script.dir);
+    Some((script, command))
+}
+
+fn report_skip(why: &str) {
+    println!("skipped: {}: {why}", std::thread::current().name().unwrap_or("a test"));
+}
+
+fn run_program(
+    script: &Script,
+    command: std::process::Command,
+    cancel: &AtomicBool,
+) -> Result<(), DriverError> {
+    let (scratch, log) = (&*script.driver.scratch, &*script.driver.log);
+    Program { op: "compile", command, scratch, log, quiet_limit: QUIET_LIMIT, cpu: None }.run(cancel)
+}
+
+#[test]
+fn a_trees_program_ends_as_it_ends_alone() {
+    for (text, expected) in [
+        ("", None),
+        ("raise SystemExit(0)", None),
+        ("raise SystemExit(7)", Some("exit status 7")),
+        ("import os; os._exit(255)", Some("exit status 255")),
+        ("raise ValueError('what happened')", Some("exit status 1")),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGKILL)", Some("signal 9")),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGTERM)", Some("signal 15")),
+        ("import os, signal; os.kill(os.getpid(), signal.SIGHUP)", Some("signal 1")),
+        ("import os; os.abort()", Some("signal 6")),
+        (
+            "import os, signal; signal.signal(signal.SIGSEGV, signal.SIG_DFL); os.kill(os.getpid(), signal.SIGSEGV)",
+            Some("signal 11"),
+        ),
+    ] {
+        let Some((script, command)) = program(text) else { return };
+        match (run_program(&script, command, &AtomicBool::new(false)), expected) {
+            (Ok(()), None) => {}
+            (Err(DriverError::Died { status, killed, .. }), Some(expected)) => {
+                assert_eq!((status.as_str(), killed), (expected, expected == "signal 9"), "{text}");
+            }
+            (other, _) => panic!("{text}: {other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_trees_program_has_its_own_arguments_directory_and_environment() {
+    let text = "import json, os, sys; json.dump([sys.argv[1:], os.getcwd(), os.environ['PYTHONPATH'], \
+                os.environ.get('SHELL'), sys.path[1], os.read(0, 1).decode(), sys.flags.isolated], open('seen', 'w'))";
+    let Some((script, mut command)) = program(text) else { return };
+    // A module of the tree must not get into the supervisor.
+    write_atomic(script.dir.join("threading.py"), b"raise SystemExit(9)").unwrap();
+    command.args(["--a", "b c", ""]).env("PYTHONPATH", &script.dir).env_remove("SHELL");
+    run_program(&script, command, &AtomicBool::new(false)).unwrap();
+    let seen: Value = serde_json::from_slice(&std::fs::read(script.dir.join("seen")).unwrap()).unwrap();
+    let dir = script.dir.canonicalize_utf8().unwrap();
+    assert_eq!(seen, json!([["--a", "b c", ""], dir, script.dir, null, script.dir, "", 0]));
+}
+
+#[test]
+fn a_trees_program_may_answer_a_request_to_end() {
+    let text = "import os, signal, sys, time\n\
+                def end(*_):\n    time.sleep(0.3); open('answered', 'w').close(); sys.exit(0)\n\
+                signal.signal(signal.SIGTERM, end); open('ready', 'w').close(); time.sleep(600)";
+    let Some((script, command)) = program(text) else { return };
+    let cancel = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !script.dir.join("ready").exists() {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            cancel.store(true, Ordering::Relaxed);
+        });
+        let refused = run_program(&script, command, &cancel).unwrap_err();
+        assert!(matches!(refused, DriverError::Cancelled { .. }), "{refused}");
+    });
+    assert!(script.dir.join("answered").exists(), "it had no time to answer");
 }
