@@ -10,7 +10,7 @@ use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{Expected, Progress, Sha256};
 use model_catalog::{ModelId, RelPath};
 use serde_json::Value;
-use tinygrad_compile::job::{INPUT_DIR, JobError, JobRequest, JobResult, JobStatus, REQUEST_FILE};
+use tinygrad_compile::job::{INPUT_DIR, JobError, JobKind, JobRequest, JobResult, JobStatus, REQUEST_FILE};
 
 use crate::device::{Device, DeviceError, JobName, JobState, Upload};
 
@@ -117,7 +117,13 @@ pub struct PreparedJob {
     pub name: JobName,
     request: Vec<u8>,
     inputs: Vec<JobInput>,
+    /// About how many bytes it makes.
+    makes: u64,
 }
+
+/// What a compile adds to the bytes of its sources: kernels, warps, and what a tree's own compiler leaves in its buffers. An
+/// artifact holds the weights as the ONNX has them, so a quarter and this are more than any was seen to take.
+const BESIDE_WEIGHTS: u64 = 16 << 20;
 
 impl PreparedJob {
     /// The job of this request for `model`.
@@ -126,12 +132,23 @@ impl PreparedJob {
     /// Never: requests always serialise, and their kinds are lower-case words.
     pub fn new(model: &ModelId, request: &JobRequest, inputs: Vec<JobInput>) -> Self {
         let kind = request.kind.as_str();
+        let makes = match request.kind {
+            JobKind::Compile(_) | JobKind::Dm(_) => {
+                let sources = size_of(&inputs);
+                sources + sources / 4 + BESIDE_WEIGHTS
+            }
+            JobKind::Run(_) | JobKind::Runtime(_) | JobKind::DmRun(_) => 0,
+        };
         let request = serde_json::to_vec_pretty(request)
             .unwrap_or_else(|_| unreachable!("a request is plain data and always serialises"));
         let name = JobName::new(kind, model, Sha256::digest(&request))
             .unwrap_or_else(|_| unreachable!("the kinds of work are lower-case words"));
-        Self { name, request, inputs }
+        Self { name, request, inputs, makes }
     }
+}
+
+fn size_of(inputs: &[JobInput]) -> u64 {
+    inputs.iter().filter_map(|input| input.expected.size).sum()
 }
 
 /// What the work around a job is given.
@@ -185,11 +202,17 @@ pub enum Prepared {
 /// [`JobFailure`]; what was put there is removed again, unless the device is out of reach or the run was interrupted: then
 /// the next run goes on from it.
 pub fn prepare(device: &dyn Device, job: &PreparedJob, watch: &Watch<'_>) -> Result<Prepared, JobFailure> {
-    match device.look(&job.name, 0)?.state {
+    let missing = match device.look(&job.name, 0)?.state {
         JobState::Running | JobState::Finished(_) => return Ok(Prepared::Begun),
-        JobState::Died { .. } => device.remove(&job.name)?,
-        JobState::Absent | JobState::Staged => {}
-    }
+        JobState::Died { .. } => {
+            device.remove(&job.name)?;
+            size_of(&job.inputs)
+        }
+        JobState::Absent => size_of(&job.inputs),
+        // Some of its files are there, and it does not say which: each of the others is checked on its own.
+        JobState::Staged => 0,
+    };
+    require_space(device, missing + job.makes)?;
     let staged = stage(device, job, watch);
     match &staged {
         Ok(()) | Err(JobFailure::Interrupted | JobFailure::Device(DeviceError::Unreachable { .. })) => {}
@@ -197,6 +220,18 @@ pub fn prepare(device: &dyn Device, job: &PreparedJob, watch: &Watch<'_>) -> Res
         Err(_) => drop(device.remove(&job.name)),
     }
     staged.map(|()| Prepared::Ready)
+}
+
+/// Refuses a job whose files and artifact would not fit, before the first of them is moved.
+fn require_space(device: &dyn Device, needed: u64) -> Result<(), DeviceError> {
+    if needed == 0 {
+        return Ok(());
+    }
+    let free = device.probe()?.free_bytes;
+    if free < needed {
+        return Err(DeviceError::Space { device: device.name().to_owned(), needed, free });
+    }
+    Ok(())
 }
 
 fn stage(device: &dyn Device, job: &PreparedJob, watch: &Watch<'_>) -> Result<(), JobFailure> {

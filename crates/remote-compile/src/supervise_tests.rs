@@ -13,6 +13,7 @@ struct Scripted {
     asked: Mutex<Vec<String>>,
     present: Vec<JobName>,
     own: bool,
+    free: Option<u64>,
 }
 
 impl Scripted {
@@ -34,7 +35,7 @@ impl Device for Scripted {
         "scripted"
     }
     fn probe(&self) -> Result<DeviceFacts, DeviceError> {
-        Ok(DeviceFacts::default())
+        Ok(DeviceFacts { free_bytes: self.free.unwrap_or(u64::MAX), ..DeviceFacts::default() })
     }
     fn reserve(&self, _purpose: &str) -> Result<Box<dyn Reservation + '_>, DeviceError> {
         unreachable!("not asked in these tests")
@@ -210,6 +211,26 @@ fn a_new_job_gets_its_request_last_and_a_known_one_is_taken_up() {
     let device = Scripted::playing([view(JobState::Running, "")]);
     begun(&device, &prepared("/source")).unwrap();
     assert_eq!(device.asked(), ["look 0"]);
+}
+
+#[test]
+fn a_job_whose_files_do_not_fit_together_moves_none() {
+    let files = |state| {
+        let mut device = Scripted::playing([view(state, "")]);
+        device.free = Some(0);
+        let refused = begun(&device, &prepared("/source"));
+        (refused, device.asked())
+    };
+    let (refused, asked) = files(JobState::Absent);
+    match refused.unwrap_err() {
+        JobFailure::Device(DeviceError::Space { needed: 1, free: 0, .. }) => {}
+        other => panic!("{other}"),
+    }
+    assert_eq!(asked, ["look 0"]);
+    // What is there of a job that was being put there is not asked for twice; its files are checked one by one.
+    let (begun, asked) = files(JobState::Staged);
+    begun.unwrap();
+    assert_eq!(asked, ["look 0", "put input/a", "put request.json", "start"]);
 }
 
 #[test]

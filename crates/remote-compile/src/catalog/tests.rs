@@ -32,6 +32,8 @@ struct Fake {
     stop_at_start: Option<std::sync::Arc<AtomicBool>>,
     /// Where a directory is made when a job is removed: nothing may be there then.
     blocks: Option<camino::Utf8PathBuf>,
+    /// Bytes that are free there; without a number it has room for anything.
+    free: Option<u64>,
 }
 
 struct Free;
@@ -84,7 +86,7 @@ impl Device for Fake {
         "fake"
     }
     fn probe(&self) -> Result<DeviceFacts, DeviceError> {
-        Ok(DeviceFacts::default())
+        Ok(DeviceFacts { free_bytes: self.free.unwrap_or(u64::MAX), ..DeviceFacts::default() })
     }
     fn reserve(&self, _purpose: &str) -> Result<Box<dyn Reservation + '_>, DeviceError> {
         Ok(Box::new(Free))
@@ -638,4 +640,22 @@ fn transfers_beside_a_compile_are_seen_as_well() {
         let found = begun.iter().find(|(_, begun)| begun == label);
         assert_eq!(found.map(|(thread, _)| *thread == here), Some(is_here), "{label}: {begun:?}");
     }
+}
+
+#[test]
+fn a_model_that_does_not_fit_as_a_whole_is_refused_before_its_first_byte_moves() {
+    let mut case = case(&["large", "small"]);
+    // Each file alone would fit, and so would the artifact.
+    case.extract("large", &vec![7; 12 << 20]);
+    case.device.free = Some(40 << 20);
+    assert_eq!(case.outcomes(), [Outcome::Failed, Outcome::Built]);
+    let failure = case.failure("large").unwrap();
+    let needed: u64 = (12 << 20) + (12 << 20) + (3 << 20) + (16 << 20);
+    for words in [format!("needs {needed}"), format!("has {} bytes free", 40 << 20)] {
+        assert!(failure.error.contains(&words), "{words}: {}", failure.error);
+    }
+    assert!(!case.device.asked.lock().unwrap().iter().any(|asked| asked == "start large"));
+    assert!(case.device.jobs.lock().unwrap().keys().all(|job| job.model().as_str() != "large"));
+    case.device.free = Some(needed);
+    assert_eq!(case.outcomes(), [Outcome::Built, Outcome::Current]);
 }
