@@ -7,6 +7,7 @@
 mod binaries;
 mod digest;
 mod environment;
+mod exfat;
 mod fault_proxy;
 mod history;
 mod measure;
@@ -22,6 +23,7 @@ mod sshd;
 pub use binaries::{Binaries, repository_root, target_directory};
 pub use digest::{sha256_bytes, sha256_file};
 pub use environment::PythonEnvironment;
+pub use exfat::ExFat;
 pub use fault_proxy::FaultProxy;
 pub use history::{Blob, History};
 pub use measure::{Measured, Measurer};

@@ -119,19 +119,29 @@ pub fn choose(
 
 impl Tree {
     /// Adds what the tree's programs need to import: the tree, and a package `openpilot` that is the tree. Where the tree has
-    /// no such directory, a link in `scratch` stands for it.
+    /// no such directory, a link in `scratch` stands for it (a package of one file where the disk takes no links).
     ///
     /// # Errors
-    /// [`FsError::Io`] where the link cannot be made.
+    /// [`FsError::Io`] where neither can be made.
     pub fn prepare(&self, scratch: &Utf8Path, environment: &mut Environment) -> Result<(), FsError> {
         environment.python_path(&self.root, &std::collections::BTreeMap::new());
         if !self.root.join("openpilot").is_dir() {
             let packages = scratch.join("packages");
             std::fs::create_dir_all(&packages).map_err(FsError::io("make the directory", &packages))?;
-            let link = packages.join("openpilot");
-            symlink(&self.root, &link).map_err(FsError::io("make the link", &link))?;
+            let package = packages.join("openpilot");
+            if symlink(&self.root, &package).is_err() {
+                // A disk without links (exFAT): a package whose modules are those of the tree.
+                self.write_package(&package)?;
+            }
             environment.python_path(&packages, &std::collections::BTreeMap::new());
         }
+        Ok(())
+    }
+
+    fn write_package(&self, package: &Utf8Path) -> Result<(), FsError> {
+        let root = serde_json::Value::from(self.root.as_str());
+        std::fs::create_dir_all(package).map_err(FsError::io("make the directory", package))?;
+        durable_fs::write_atomic(package.join("__init__.py"), format!("__path__ = [{root}]\n").as_bytes())?;
         Ok(())
     }
 
@@ -341,6 +351,20 @@ mod tests {
         let mut environment = Environment::default();
         Tree { root: root.clone() }.prepare(scratch, &mut environment).unwrap();
         assert_eq!(scratch.join("packages/openpilot").canonicalize_utf8().unwrap(), root);
+        assert_eq!(environment.set["PYTHONPATH"], format!("{scratch}/packages:{root}"));
+    }
+
+    #[test]
+    fn openpilot_is_a_package_where_there_can_be_no_link() {
+        let (_guard, root) = tree(&[COMPILE_MODELD], "");
+        let scratch = tempfile::tempdir().unwrap();
+        let scratch = Utf8Path::from_path(scratch.path()).unwrap();
+        let mut environment = Environment::default();
+        // What stands there already makes the link fail.
+        std::fs::create_dir_all(scratch.join("packages/openpilot")).unwrap();
+        Tree { root: root.clone() }.prepare(scratch, &mut environment).unwrap();
+        let package = std::fs::read_to_string(scratch.join("packages/openpilot/__init__.py")).unwrap();
+        assert_eq!(package, format!("__path__ = [\"{root}\"]\n"));
         assert_eq!(environment.set["PYTHONPATH"], format!("{scratch}/packages:{root}"));
     }
 }

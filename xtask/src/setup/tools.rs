@@ -78,6 +78,22 @@ const TOOLS: &[Tool] = &[
         mac: "brew install nginx",
         tests_only: true,
     },
+    #[cfg(target_os = "linux")]
+    Tool {
+        programs: &["mkfs.exfat"],
+        needed_for: "the external disk of the tests",
+        apt: "exfatprogs",
+        mac: "",
+        tests_only: true,
+    },
+    #[cfg(target_os = "linux")]
+    Tool {
+        programs: &["mount.exfat-fuse"],
+        needed_for: "mounting that disk where the kernel knows no exFAT",
+        apt: "exfat-fuse",
+        mac: "",
+        tests_only: true,
+    },
     Tool {
         programs: &["minisign"],
         needed_for: "the peer of signed part lists in the tests",
