@@ -30,6 +30,20 @@ impl Binaries {
     }
 }
 
+/// The project's own tool, brought up to date once a process.
+///
+/// # Errors
+/// When it does not build.
+pub fn xtask() -> Result<Utf8PathBuf> {
+    static BUILT: OnceLock<Result<Utf8PathBuf, String>> = OnceLock::new();
+    let build = || -> Result<Utf8PathBuf> {
+        let dir = profile_directory()?;
+        cargo_build(&dir, &["xtask"])?;
+        Ok(dir.join("xtask"))
+    };
+    BUILT.get_or_init(|| build().map_err(|error| format!("{error:#}"))).clone().map_err(anyhow::Error::msg)
+}
+
 fn built_directory() -> Result<Utf8PathBuf> {
     let dir = profile_directory()?;
     if env::var_os("E2E_BINARIES_READY").is_some()
@@ -38,19 +52,25 @@ fn built_directory() -> Result<Utf8PathBuf> {
     {
         return Ok(dir);
     }
+    cargo_build(&dir, &["rebuild", "models"])?;
+    Ok(dir)
+}
+
+fn cargo_build(dir: &Utf8Path, packages: &[&str]) -> Result<()> {
     let mut cargo = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo
-        .args(["build", "--quiet", "--package", "rebuild", "--package", "models"])
-        .current_dir(repository_root());
+    cargo.args(["build", "--quiet"]).current_dir(repository_root());
+    for package in packages {
+        cargo.args(["--package", package]);
+    }
     if dir.file_name() == Some("release") {
         cargo.arg("--release");
     }
     cargo.env("CARGO_TARGET_DIR", target_directory()?);
     let status = cargo.status().context("start cargo to build the binaries under test")?;
     if !status.success() {
-        bail!("cargo build of `rebuild` and `models` failed ({status})");
+        bail!("cargo build of {} failed ({status})", packages.join(" and "));
     }
-    Ok(dir)
+    Ok(())
 }
 
 /// The directory of the running program's own profile (`target/debug` or `target/release`).

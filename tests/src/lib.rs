@@ -20,7 +20,7 @@ mod scenario;
 mod skip;
 mod sshd;
 
-pub use binaries::{Binaries, repository_root, target_directory};
+pub use binaries::{Binaries, repository_root, target_directory, xtask};
 pub use digest::{sha256_bytes, sha256_file};
 pub use environment::PythonEnvironment;
 pub use exfat::ExFat;

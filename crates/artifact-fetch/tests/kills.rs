@@ -3,6 +3,8 @@
 //! The test binary starts itself again as the process to be killed.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "../../durable-fs/tests/kill_points/mod.rs"]
+mod kill_points;
 mod support;
 
 use std::{
@@ -16,6 +18,7 @@ use std::{
 use artifact_fetch::{FetchContext, Wanted, fetch};
 use camino::Utf8Path;
 use durable_fs::{Expected, NoProgress, write_atomic};
+use kill_points::KillPoints;
 use support::{FaultHost, NAME, Place, bytes, client};
 use verified_download::HttpUrl;
 
@@ -45,8 +48,6 @@ fn killed_child() {
 
 #[test]
 fn kills_leave_the_older_file_or_the_new_one() {
-    let thorough = env::var_os("THOROUGH").is_some_and(|value| value != "0");
-    let kills: usize = if thorough { 60 } else { 10 };
     let place = Place::new();
     // One that is served whole and large enough for ranges, and one in parts.
     let whole = bytes(9 << 20);
@@ -64,7 +65,6 @@ fn kills_leave_the_older_file_or_the_new_one() {
             .spawn()
             .unwrap()
     };
-    let mut interrupted = 0;
     for in_parts in [false, true] {
         let content = if in_parts { &parted } else { &whole };
         if in_parts {
@@ -77,12 +77,14 @@ fn kills_leave_the_older_file_or_the_new_one() {
         let started = Instant::now();
         assert!(child().wait().unwrap().success());
         let longest = started.elapsed();
-        for kill in 0..kills / 2 {
+        let mut points = KillPoints::new(30, 5);
+        let mut kill = 0;
+        while let Some(moment) = points.next(longest) {
             write_atomic(place.target(), b"older").unwrap();
             let mut running = child();
-            thread::sleep(longest.mul_f64((kill as f64 * 0.618_033_988_75 + seed()).fract()));
+            thread::sleep(moment);
             running.kill().unwrap();
-            interrupted += usize::from(!running.wait().unwrap().success());
+            points.note(!running.wait().unwrap().success());
             let found = fs::read(place.target()).unwrap();
             assert!(found == b"older" || found == *content, "{} bytes", found.len());
             if kill % 3 == 2 {
@@ -90,18 +92,11 @@ fn kills_leave_the_older_file_or_the_new_one() {
                 assert_eq!(fs::read(place.target()).unwrap(), *content);
                 assert_eq!(place.left(), [NAME]);
             }
+            kill += 1;
         }
+        points.finish(if in_parts { "fetch in parts" } else { "fetch in ranges" });
         fetch_here(&host.base, &place.to());
         assert_eq!(fs::read(place.target()).unwrap(), *content);
         assert_eq!(place.left(), [NAME], "nothing else stays");
     }
-    println!("{kills} kills, {interrupted} of them before the end");
-    // On a busy machine the first runs may be slower than those that are killed; a campaign hits.
-    assert!(kills < 50 || interrupted * 4 >= kills, "only {interrupted} of {kills} kills hit anything");
-}
-
-/// Where in the run the kills begin, as a part of it: `CAMPAIGN_SEED`, or the same each time.
-fn seed() -> f64 {
-    let seed = std::env::var("CAMPAIGN_SEED").ok().and_then(|text| text.parse::<u32>().ok());
-    f64::from(seed.unwrap_or(20_261_130) % 9973) / 9973.0
 }

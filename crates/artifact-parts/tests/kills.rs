@@ -3,6 +3,9 @@
 //! The test binary starts itself again as the process to be killed.
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests write their inputs directly")]
 
+#[path = "../../durable-fs/tests/kill_points/mod.rs"]
+mod kill_points;
+
 use std::{
     env, fs,
     process::{Command, Stdio},
@@ -13,6 +16,7 @@ use std::{
 use artifact_parts::{ChunkSize, KnownParts, PartsError, SplitRequest, join, split, verify};
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{Expected, NoProgress, Sha256, list_dir};
+use kill_points::KillPoints;
 
 const NAME: &str = "m_driving_tinygrad.pkl";
 const WORK: &str = "ARTIFACT_PARTS_TEST_WORK";
@@ -59,15 +63,8 @@ fn run_and_kill(work: &str, dir: &Utf8Path, delay: Duration) -> bool {
     !child.wait().unwrap().success()
 }
 
-fn delays(count: usize, longest: Duration) -> impl Iterator<Item = Duration> {
-    // Low-discrepancy points: spread over the whole run, other ones for each count.
-    (1..=count).map(move |at| longest.mul_f64((at as f64 * 0.618_033_988_75 + seed()).fract()))
-}
-
 #[test]
 fn kills_leave_nothing_wrong_and_a_rerun_completes() {
-    let thorough = env::var_os("THOROUGH").is_some_and(|value| value != "0");
-    let kills = if thorough { 130 } else { 16 };
     let guard = tempfile::tempdir().unwrap();
     let dir = Utf8PathBuf::from_path_buf(guard.path().to_owned()).unwrap();
     fs::create_dir(dir.join("parts")).unwrap();
@@ -81,10 +78,12 @@ fn kills_leave_nothing_wrong_and_a_rerun_completes() {
     split_here(&dir, 700_000);
     let whole = started.elapsed().max(Duration::from_millis(60));
     fs::write(dir.join(NAME), &new).unwrap();
-    let (mut whole_sets, mut interrupted) = (0, 0);
-    for (round, delay) in delays(kills / 2, whole).enumerate() {
+    let (mut whole_sets, mut round) = (0, 0);
+    let mut points = KillPoints::new(65, 8);
+    while let Some(delay) = points.next(whole) {
         let chunk = if round % 2 == 0 { "700000" } else { "500000" };
-        interrupted += usize::from(run_and_kill(chunk, &dir, delay));
+        round += 1;
+        points.note(run_and_kill(chunk, &dir, delay));
         // A reader sees one of the two builds whole, or refuses the set.
         match verify(&dir.join("parts"), NAME, KnownParts::default(), &NoProgress) {
             Ok(set) => {
@@ -101,28 +100,23 @@ fn kills_leave_nothing_wrong_and_a_rerun_completes() {
             }
         }
     }
+    println!("{whole_sets} times a whole set to read");
+    points.finish("split");
     split_here(&dir, 700_000);
     let set = verify(&dir.join("parts"), NAME, KnownParts::default(), &NoProgress).unwrap();
     assert_eq!((set.sha256, set.parts.len()), (digests[1], 35));
     assert_eq!(fs::read_dir(dir.join("parts")).unwrap().count(), 36, "leftovers are swept");
 
     fs::write(dir.join("joined"), b"older").unwrap();
-    for delay in delays(kills / 2, whole) {
-        interrupted += usize::from(run_and_kill("join", &dir, delay));
+    let mut points = KillPoints::new(65, 8);
+    while let Some(delay) = points.next(whole) {
+        points.note(run_and_kill("join", &dir, delay));
         let joined = fs::read(dir.join("joined")).unwrap();
         assert!(joined == b"older" || Sha256::digest(&joined) == digests[1]);
     }
+    points.finish("join");
     join_here(&dir);
     assert_eq!(Sha256::digest(&fs::read(dir.join("joined")).unwrap()), digests[1]);
     durable_fs::sweep_temporaries(&dir).unwrap();
     assert_eq!(list_dir(&dir).unwrap(), ["joined", NAME]);
-    println!("{kills} kills, {interrupted} of them before the end, {whole_sets} times a whole set to read");
-    // On a busy machine the first runs may be slower than those that are killed; a campaign hits.
-    assert!(kills < 50 || interrupted * 4 >= kills, "only {interrupted} of {kills} kills hit anything");
-}
-
-/// Where in the run the kills begin, as a part of it: `CAMPAIGN_SEED`, or the same each time.
-fn seed() -> f64 {
-    let seed = std::env::var("CAMPAIGN_SEED").ok().and_then(|text| text.parse::<u32>().ok());
-    f64::from(seed.unwrap_or(20_261_130) % 9973) / 9973.0
 }

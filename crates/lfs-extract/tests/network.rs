@@ -12,7 +12,10 @@ mod repository;
 use std::{
     collections::BTreeMap,
     fs,
-    sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    sync::{
+        Mutex,
+        atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -739,3 +742,58 @@ fn bytes_that_are_downloaded_again_count_once() {
 }
 
 static NEVER: AtomicBool = AtomicBool::new(false);
+
+#[test]
+fn a_host_that_asks_to_wait_is_left_alone_by_batches_and_transfers() {
+    require_git!("a_host_that_asks_to_wait_is_left_alone_by_batches_and_transfers");
+    let workspace = Workspace::new();
+    let repository = &workspace.repository;
+    let contents: Vec<Vec<u8>> = (40..48).map(|seed| noise(seed, 60_000)).collect();
+    let held = objects(&contents.iter().map(Vec::as_slice).collect::<Vec<_>>());
+    let refusals = Mutex::new(Vec::new());
+    let refusals = std::sync::Arc::new(refusals);
+    let (noted, posts, gets) = (refusals.clone(), AtomicUsize::new(0), AtomicUsize::new(0));
+    // The first question is refused, and so is the third transfer, while others are on their way.
+    let server = FaultServer::start(move |seen, _| {
+        let refused = if seen.method == "POST" {
+            posts.fetch_add(1, Ordering::Relaxed) == 0
+        } else {
+            gets.fetch_add(1, Ordering::Relaxed) == 2
+        };
+        if refused {
+            noted.lock().unwrap().push(Instant::now());
+            return Answer::new(429, "").header("Retry-After", 1);
+        }
+        if seen.method == "GET" {
+            // So that the transfers follow each other all through the second.
+            std::thread::sleep(Duration::from_millis(150));
+        }
+        lfs(seen, &held)
+    });
+    repository.write(".lfsconfig", format!("[lfs]\nurl = {}\n", server.url("/lfs")).as_bytes());
+    let mut models = Vec::new();
+    for (index, content) in contents.iter().enumerate() {
+        repository.write_lfs(FILE, content, false);
+        models.push((format!("m{index}"), supercombo(&repository.commit("one more"))));
+    }
+    let models: Vec<(&str, SourceEntry)> =
+        models.iter().map(|(name, entry)| (name.as_str(), entry.clone())).collect();
+    let fetch = FetchOptions { jobs: 3, ..fetch_options() };
+    for extracted in workspace.extract_with(&models, fetch) {
+        extracted.unwrap();
+    }
+    let refusals = refusals.lock().unwrap().clone();
+    assert_eq!(refusals.len(), 2);
+    let seen = server.seen();
+    for refused in refusals {
+        // What had been sent already may still arrive; after that there is silence for the second that was asked for.
+        let early = seen.iter().filter(|seen| {
+            let after = seen.at.saturating_duration_since(refused);
+            after > Duration::from_millis(250) && after < Duration::from_millis(900)
+        });
+        assert_eq!(early.count(), 0, "requests within the second");
+        assert!(seen.iter().any(|seen| seen.at > refused + Duration::from_millis(900)), "it went on");
+    }
+    let methods = |method: &str| seen.iter().filter(|seen| seen.method == method).count();
+    assert_eq!((methods("POST"), methods("GET")), (2, 9), "only what was refused was asked again");
+}

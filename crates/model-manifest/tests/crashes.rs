@@ -1,6 +1,8 @@
 //! Namespace and reconciliation stopped at every change and killed at random moments: the next run ends in the same bytes.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "../../durable-fs/tests/kill_points/mod.rs"]
+mod kill_points;
 mod support;
 
 use std::{
@@ -14,6 +16,7 @@ use std::{
 
 use camino::Utf8Path;
 use durable_fs::Journal;
+use kill_points::KillPoints;
 use model_manifest::{JOURNAL_NAME, recover};
 use proptest::prelude::*;
 use support::{Bench, assert_same, id, manifest};
@@ -78,8 +81,6 @@ fn killed_child() {
 
 #[test]
 fn kills_end_in_the_undisturbed_files() {
-    let thorough = env::var_os("THOROUGH").is_some_and(|value| value != "0");
-    let kills: usize = if thorough { 60 } else { 12 };
     let expected = undisturbed();
     let child = |bench: &Bench| {
         Command::new(env::current_exe().unwrap())
@@ -94,24 +95,22 @@ fn kills_end_in_the_undisturbed_files() {
     let started = Instant::now();
     assert!(child(&bench).wait().unwrap().success());
     let whole = started.elapsed();
-    let (mut interrupted, mut pending) = (0, 0);
-    for kill in 0..kills {
+    let mut pending = 0;
+    let mut points = KillPoints::new(60, 12);
+    while let Some(moment) = points.next(whole) {
         let bench = filled();
         let mut running = child(&bench);
-        thread::sleep(
-            whole.mul_f64((kill as f64 * 0.618_033_988_75 + seed()).fract()).max(Duration::from_millis(1)),
-        );
+        thread::sleep(moment.max(Duration::from_millis(1)));
         running.kill().unwrap();
-        interrupted += usize::from(!running.wait().unwrap().success());
+        points.note(!running.wait().unwrap().success());
         pending += usize::from(bench.path(JOURNAL_NAME).exists());
         run(&bench, &Journal::new(bench.root(), JOURNAL_NAME)).unwrap();
         // Half-written journals and records of the killed process go when the next command takes the lock.
         drop(bench.workspace.lock("test").unwrap());
         assert_same(&bench.files(), &expected, "killed");
     }
-    println!("{kills} kills, {interrupted} of them before the end, {pending} with a plan half applied");
-    // On a busy machine the first runs may be slower than those that are killed; a campaign hits.
-    assert!(kills < 50 || interrupted * 4 >= kills, "only {interrupted} of {kills} kills hit anything");
+    println!("{pending} times a plan was half applied");
+    points.finish("namespace and reconcile");
 }
 
 /// What should come of each model, said once more without the code under test: the release map where it knows the model,
@@ -166,10 +165,4 @@ proptest! {
             artifact_parts::verify(&ready, &name, artifact_parts::KnownParts::default(), &durable_fs::NoProgress).unwrap();
         }
     }
-}
-
-/// Where in the run the kills begin, as a part of it: `CAMPAIGN_SEED`, or the same each time.
-fn seed() -> f64 {
-    let seed = std::env::var("CAMPAIGN_SEED").ok().and_then(|text| text.parse::<u32>().ok());
-    f64::from(seed.unwrap_or(20_261_130) % 9973) / 9973.0
 }

@@ -1,6 +1,8 @@
 //! Publication killed anywhere: no remote ever shows a manifest without its artifacts, and publishing again completes it.
 #![expect(clippy::unwrap_used, reason = "tests")]
 
+#[path = "../../durable-fs/tests/kill_points/mod.rs"]
+mod kill_points;
 mod raw_host;
 mod resources;
 mod support;
@@ -10,6 +12,7 @@ use std::{process::Command, time::Duration};
 use artifact_parts::PartList;
 use camino::Utf8Path;
 use durable_fs::Sha256;
+use kill_points::KillPoints;
 use resources::{Resources, git, ready};
 use support::Bench;
 
@@ -48,16 +51,15 @@ fn shows_release(resources: &Resources, bare: &str) -> bool {
 
 #[test]
 fn kills_never_show_a_manifest_without_its_artifacts() {
-    let thorough = std::env::var_os("THOROUGH").is_some_and(|value| value != "0");
-    let kills: usize = if thorough { 60 } else { 6 };
     let bench = ready();
     let undisturbed = Resources::new();
     let started = std::time::Instant::now();
     let expected = undisturbed.publish(&bench).unwrap().commit;
     let tree = |resources: &Resources| git(&resources.dir.join("two.git"), &["rev-parse", "Models^{tree}"]);
     let longest = started.elapsed();
-    let (mut interrupted, mut shown) = (0, 0);
-    for kill in 0..kills {
+    let mut shown = 0;
+    let mut points = KillPoints::new(60, 6);
+    while let Some(moment) = points.next(longest) {
         let resources = Resources::new();
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "killed_child"])
@@ -66,9 +68,9 @@ fn kills_never_show_a_manifest_without_its_artifacts() {
             .stderr(std::process::Stdio::null())
             .spawn()
             .unwrap();
-        std::thread::sleep(longest.mul_f64((f64::from(kill as u32) * 0.618_033_988_75 + seed()).fract()));
+        std::thread::sleep(moment);
         child.kill().unwrap();
-        interrupted += usize::from(!child.wait().unwrap().success());
+        points.note(!child.wait().unwrap().success());
         // A push that git had begun may still end.
         for bare in ["one.git", "two.git"] {
             shown += usize::from(shows_release(&resources, bare));
@@ -81,13 +83,6 @@ fn kills_never_show_a_manifest_without_its_artifacts() {
             git(&undisturbed.dir.join("one.git"), &["rev-parse", &format!("{expected}^{{tree}}")])
         );
     }
-    println!("{kills} kills, {interrupted} of them before the end, {shown} times a branch with the release");
-    // On a busy machine the first runs may be slower than those that are killed; a campaign hits.
-    assert!(kills < 50 || interrupted * 4 >= kills, "only {interrupted} of {kills} kills hit anything");
-}
-
-/// Where in the run the kills begin, as a part of it: `CAMPAIGN_SEED`, or the same each time.
-fn seed() -> f64 {
-    let seed = std::env::var("CAMPAIGN_SEED").ok().and_then(|text| text.parse::<u32>().ok());
-    f64::from(seed.unwrap_or(20_261_130) % 9973) / 9973.0
+    println!("{shown} times a branch with the release");
+    points.finish("publish");
 }

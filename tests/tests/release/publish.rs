@@ -62,6 +62,64 @@ fn a_dry_run_says_what_a_publication_then_does() -> Result<()> {
 }
 
 #[test]
+fn a_checkout_releases_what_the_program_would() -> Result<()> {
+    let (bench, resources) = bench!();
+    let tips = || -> Result<[String; 2]> {
+        let tip = |bare: &str| resources.git_in(bare, &["rev-parse", "Models"]);
+        Ok([tip("one")?, tip("two")?])
+    };
+    let release = |arguments: &[&str]| -> Result<Outcome> {
+        let mut command = Command::new(e2e::xtask()?);
+        command.args(["release", "--workspace", bench.scenario.workspace.as_str()]).args(arguments);
+        run(&mut command)
+    };
+    let clone = resources.clone_dir().as_str().to_owned();
+    let mut to: Vec<String> = vec!["--repository".to_owned(), clone];
+    to.extend(resources.remote_arguments());
+    to.extend(["--settle-seconds", "0"].map(str::to_owned));
+    let to: Vec<&str> = to.iter().map(String::as_str).collect();
+    let before = tips()?;
+
+    // Verified only, then the plan: nothing is pushed without being told to.
+    release(&[])?.expect_code(0);
+    let shown = release(&to)?;
+    shown.expect_code(0);
+    for words in ["add rdf23_driving_tinygrad.pkl", "nothing was pushed: give --push"] {
+        assert!(shown.stdout.contains(words), "{words}: {}", shown.transcript());
+    }
+    assert_eq!(tips()?, before);
+    assert_ne!(release(&["--push"])?.code, Some(0), "there is no repository to push from");
+
+    // A problem forbids it.
+    bench.put("ready-for-resources/notes.txt", "by hand")?;
+    let refused = release(&[&to[..], &["--push"]].concat())?;
+    assert_ne!(refused.code, Some(0));
+    assert!(refused.stdout.contains("notes.txt does not belong"), "{}", refused.transcript());
+    assert_eq!(tips()?, before);
+    bench.remove("ready-for-resources/notes.txt")?;
+
+    let pushed = release(&[&to[..], &["--push"]].concat())?;
+    pushed.expect_code(0);
+    let after = tips()?;
+    assert!(after[0] == after[1] && after[0] != before[0], "{after:?}");
+    assert!(pushed.stdout.contains(&format!("published at {}", after[0])), "{}", pushed.transcript());
+    let manifest = resources.git_in("one", &["show", "Models:model_names_v23.json"])?;
+    let ours = fs::read_to_string(bench.path("manifests/model_names_v23.json"))?;
+    assert_eq!(manifest, ours.trim_end());
+    let asked = resources.host().requests()?;
+    assert!(
+        asked.iter().any(|line| line.starts_with("GET /one/Models/model_names_v23.json 200")),
+        "{asked:?}"
+    );
+    // `rebuild publish` finds nothing left to do.
+    let again = bench.publish(&resources, &["--json"])?;
+    again.expect_code(0);
+    assert_eq!(again.json_lines()?.pop().context("a result")?["commits"], 0);
+    assert_eq!(tips()?, after);
+    Ok(())
+}
+
+#[test]
 fn the_clone_stays_as_it_is() -> Result<()> {
     let (bench, resources) = bench!();
     let state = || -> Result<_> {
