@@ -1,5 +1,10 @@
 //! Where campaigns kill: random moments by a seed, until enough kills came before the end of what they were aimed at.
-#![allow(dead_code, clippy::allow_attributes, reason = "each test binary uses its own part of this")]
+#![allow(
+    dead_code,
+    clippy::allow_attributes,
+    clippy::print_stdout,
+    reason = "each test binary uses its own part of this; what a campaign did is told"
+)]
 
 use std::time::Duration;
 
