@@ -348,6 +348,19 @@ fn a_job_is_answered_by_its_result_file() {
     let done = result();
     let artifact = job.join("output").join(done["artifact"]["file"].as_str().unwrap());
     assert_eq!(fs::metadata(artifact).unwrap().len(), done["artifact"]["size"].as_u64().unwrap());
+    // Between its file and its proof the artifact was told of, as what the result names.
+    let events = fs::read_to_string(job.join("events.jsonl")).unwrap();
+    let events: Vec<Value> = events.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let at = |what: &str, is: &str| events.iter().rposition(|event| event[what] == is).unwrap();
+    let written = &events[at("event", "written")];
+    assert!(written["file"].as_str().unwrap().starts_with("output/.compiling-"), "{written}");
+    for fact in ["size", "sha256"] {
+        assert_eq!(written[fact], done["artifact"][fact]);
+    }
+    assert!(
+        (at("stage", "write")..at("stage", "round_trip")).contains(&at("event", "written")),
+        "{events:#?}"
+    );
 
     let run_dir = bench.dir.join("run");
     fs::create_dir(&run_dir).unwrap();

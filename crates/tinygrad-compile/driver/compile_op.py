@@ -61,7 +61,7 @@ def handle_policy(raw: dict[str, Any], events: Events) -> dict[str, Any]:
         with peak_growth(detail):
             size = artifact.write(request.artifact, values, {c: e.pickled for c, e in warps.items()}, request.out_of_band)
         hand_over(request.handover, [*(e.proven for e in warps.values()), proven])
-        detail["size"] = size
+        detail["size"], detail["file"] = size, request.artifact
     facts = {camera_name(c): e.facts for c, e in warps.items()}
     facts["run_policy"] = {"devices": devices(jit), "kernels": len(programs(jit))}
     return {**versions(), "devices": {n: f["devices"] for n, f in facts.items()}, "kernels": {n: f["kernels"] for n, f in facts.items()},

@@ -38,8 +38,8 @@ const MODELS: [ScenarioModel; 6] = [
 const OVERHEAD: f64 = 1.03;
 /// All six models, warm.
 const SECONDS: f64 = 20.0;
-/// A link that moves one model in less than its compile time: ten megabytes a second.
-const RATE: u64 = 10 << 20;
+/// MiB a second of a link that moves one model in less than its compile time.
+const RATE_MIB: u64 = 10;
 
 /// Runs the comparison.
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -48,7 +48,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let root = Utf8Path::from_path(keep.path()).context("a UTF-8 path")?;
     let sshd = Sshd::start(&root.join("sshd"), &[])?;
     let proxy = FaultProxy::start(sshd.port())?;
-    proxy.throttle(RATE);
+    proxy.throttle(arguments.rate_mib.unwrap_or(RATE_MIB) << 20);
     let binaries = Binaries { rebuild: release_binary("rebuild")?, models: release_binary("models")? };
     let scenario = Scenario::create(root, &python, &MODELS)?.with_binaries(binaries);
     let home = prepare(root, &scenario, &python, &sshd, proxy.port())?;

@@ -31,6 +31,9 @@ pub struct Arguments {
     /// Size of the main input in MiB, where the part has one.
     #[arg(long)]
     size_mib: Option<u64>,
+    /// Rate of the link in MiB a second, where the part has one.
+    #[arg(long)]
+    rate_mib: Option<u64>,
 }
 
 /// The parts that can be measured; a later one is one more line here and in [`run`].

@@ -1,23 +1,24 @@
 //! One model: built, brought home, recorded.
 
-use std::fs;
+use std::{fs, io};
 
 use artifact_pickle::AbiDescription;
-use camino::Utf8Path;
+use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{Expected, FsError, sync_dir};
-use model_catalog::{ModelId, Sha256Digest};
+use model_catalog::{ArtifactName, ModelId, RelPath, Sha256Digest};
 use rebuild_workspace::{
     ArtifactRecord, ArtifactStatus, BuildRecord, FailureRecord, Fingerprint, SourceRecord, Stage, Stamp,
     Workspace, WorkspaceError,
 };
 use serde_json::{Map, Value};
-use tinygrad_compile::job::{JobResult, OUTPUT_DIR};
+use tinygrad_compile::job::{JobEvent, JobResult, OUTPUT_DIR};
 
 use super::{Action, CatalogOptions, ModelOutcome, Outcome, PlannedModel, plan::fingerprint};
 use crate::{
     adopt::AdoptError,
     device::{Device, DeviceError},
     home::{HomeError, make_ready, withdraw},
+    link::partial::remove_partials,
     supervise::{
         JobFailure, Prepared, PreparedJob, Watch, clear_away, fetch_log, has_result, job_path, prepare,
     },
@@ -277,6 +278,60 @@ pub(super) fn put_there(
     prepare(device, job, watch)
 }
 
+/// An artifact that is written on the device and not proven yet.
+pub(super) struct Unproven {
+    file: RelPath,
+    expected: Expected,
+}
+
+impl Unproven {
+    /// What an event of a job tells of it; any other event is `None`.
+    pub(super) fn told_by(event: &Value) -> Option<Self> {
+        let JobEvent::Written { file, size, sha256 } = serde_json::from_value(event.clone()).ok()?;
+        Some(Self { file, expected: Expected::exactly(size, sha256) })
+    }
+
+    /// Brings it home while its proof runs, under the name at which it is looked for when the job has ended: there it counts if
+    /// the result names the same size and digest, and is fetched again if not. What goes wrong here is therefore not told: the
+    /// artifact was proven and moved meanwhile, or the link is down, which the fetch after the result finds too.
+    pub(super) fn fetch(
+        &self,
+        workspace: &Workspace,
+        device: &dyn Device,
+        planned: &PlannedModel,
+        watch: &Watch<'_>,
+    ) {
+        let Action::Build { job, .. } = &planned.action else { return };
+        let name = ArtifactName::new(planned.model.id.clone()).to_string();
+        let arriving = arriving_file(workspace, &planned.model.id, &name);
+        watch.progress.begin(&format!("{name} from {}", device.name()), self.expected.size);
+        let _ = device.get(&job.name, &self.file, &arriving, self.expected, watch.progress);
+        watch.progress.end();
+    }
+}
+
+/// Where the compiled file of a model goes.
+fn compiled_file(workspace: &Workspace, id: &ModelId) -> Utf8PathBuf {
+    let released = workspace.record::<ArtifactRecord>(id).ok().flatten().and_then(|record| record.release_id);
+    workspace.compiled_file(released.as_ref().unwrap_or(id))
+}
+
+/// Where an artifact arrives: under a stable name, so that an interrupted transfer goes on where it was.
+fn arriving_file(workspace: &Workspace, id: &ModelId, name: &str) -> Utf8PathBuf {
+    compiled_file(workspace, id).with_file_name(format!(".arriving.{name}"))
+}
+
+/// Removes what came home of an artifact that its device refused after all.
+fn forget_arrived(workspace: &Workspace, id: &ModelId) -> Result<(), FsError> {
+    let name = ArtifactName::new(id.clone()).to_string();
+    let arriving = arriving_file(workspace, id, &name);
+    remove_partials(&arriving, None)?;
+    match fs::remove_file(&arriving) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(FsError::io("remove", arriving)),
+    }
+}
+
 /// Ends a model's job: its log and artifact come home and are recorded, and then what it has on the device goes.
 pub(super) fn end(
     workspace: &Workspace,
@@ -294,7 +349,10 @@ pub(super) fn end(
     let _ = fetch_log(device, &job.name, &workspace.log_file(id));
     let brought = match result {
         Ok(result) => bring_home(workspace, device, planned, (sources, job), &result, options, watch),
-        Err(failure) => Err(failure.into()),
+        Err(failure) => {
+            forget(workspace, id, &failure);
+            Err(failure.into())
+        }
     };
     let left = match &brought {
         // It ended before it could be cancelled: what it made is not made again.
@@ -316,6 +374,14 @@ pub(super) fn end(
     })
 }
 
+/// Removes what came home before of a job that ended without an artifact, unless the job may still be taken up.
+fn forget(workspace: &Workspace, id: &ModelId, failure: &JobFailure) {
+    if !matches!(failure, JobFailure::Interrupted | JobFailure::Device(DeviceError::Unreachable { .. })) {
+        // The failure is the news. What cannot be removed has no final name, and the next artifact replaces it.
+        let _ = forget_arrived(workspace, id);
+    }
+}
+
 fn bring_home(
     workspace: &Workspace,
     device: &dyn Device,
@@ -334,12 +400,9 @@ fn bring_home(
         }
         .into());
     };
-    let released = workspace.record::<ArtifactRecord>(id).ok().flatten().and_then(|record| record.release_id);
-    let compiled = workspace.compiled_file(released.as_ref().unwrap_or(id));
     let from = job_path(OUTPUT_DIR, &artifact.file)?;
     let expected = Expected::exactly(artifact.size, artifact.sha256);
-    // Under a stable name, so that an interrupted transfer goes on where it was.
-    let arriving = compiled.with_file_name(format!(".arriving.{}", artifact.file));
+    let (compiled, arriving) = (compiled_file(workspace, id), arriving_file(workspace, id, &artifact.file));
     watch.progress.begin(&format!("{} from {}", artifact.file, device.name()), Some(artifact.size));
     let got = device.get(&job.name, &from, &arriving, expected, watch.progress);
     watch.progress.end();

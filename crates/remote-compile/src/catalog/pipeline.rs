@@ -1,5 +1,8 @@
 //! The order of a run: while one model compiles, the one before comes home and the next one goes there.
 //!
+//! An artifact is on its way home from when it is written, while its proof still runs. Once it is proven, what is left of it
+//! follows, beside the next compile.
+//!
 //! The device compiles one model at a time and holds the files of two at most: the compiling one's, and those of the one
 //! before until they are home, or of the next one from then on. Both happen on one thread beside the one that watches the
 //! compile, in this order; where they take longer than the compile, it is waited for them.
@@ -10,6 +13,8 @@
 //! same; what was only found is left for the next run.
 
 use std::{
+    num::NonZeroUsize,
+    sync::mpsc::{Receiver, Sender, channel},
     thread::{Scope, ScopedJoinHandle},
     time::Instant,
 };
@@ -40,6 +45,26 @@ struct Ended<'p> {
     planned: &'p PlannedModel,
     result: Result<JobResult, JobFailure>,
     began: Instant,
+    early: Option<Early>,
+}
+
+/// An artifact that is on its way home before its job has ended.
+struct Early(Receiver<()>);
+
+impl Early {
+    /// Waits until nothing of it moves any more.
+    fn wait(self) {
+        // Whoever moves it drops the other end, with or without a word.
+        let _ = self.0.recv();
+    }
+}
+
+/// An artifact to be brought home before its job has ended.
+struct EarlyTask<'p> {
+    planned: &'p PlannedModel,
+    artifact: build::Unproven,
+    /// Dropped when it has been tried.
+    _done: Sender<()>,
 }
 
 /// Work on a model that needs the workspace alone.
@@ -76,6 +101,7 @@ struct Beside {
 struct Run<'p, 'e> {
     plan: &'p [PlannedModel],
     pool: Pool<LocalTask<'p>, Concluded>,
+    fetches: Pool<EarlyTask<'p>, ()>,
     outcomes: Vec<Option<ModelOutcome>>,
     ended: Option<Ended<'p>>,
     there: Option<(usize, There)>,
@@ -142,8 +168,10 @@ impl<'p> Pipeline<'p> {
     ) -> Vec<ModelOutcome> {
         std::thread::scope(|scope| {
             let pool = Pool::start(scope, self.options.jobs, move |task| self.do_here(task));
+            let fetches = Pool::start(scope, NonZeroUsize::MIN, move |task| self.fetch_early(task));
             let outcomes = plan.iter().map(|_| None).collect();
-            self.go_through(Run { plan, pool, outcomes, ended: None, there: None, stop: None, on_event })
+            let (ended, there, stop) = (None, None, None);
+            self.go_through(Run { plan, pool, fetches, outcomes, ended, there, stop, on_event })
         })
     }
 
@@ -203,6 +231,12 @@ impl<'p> Pipeline<'p> {
         (index, self.concluded(planned, result, began))
     }
 
+    fn fetch_early(&self, EarlyTask { planned, artifact, _done }: EarlyTask<'p>) {
+        if let (Some(device), false) = (self.device, self.watch.is_cancelled()) {
+            artifact.fetch(self.workspace, device, planned, &self.watch);
+        }
+    }
+
     fn concluded(
         &self,
         planned: &PlannedModel,
@@ -231,17 +265,24 @@ impl<'p> Pipeline<'p> {
         }
         let next = (index + 1..run.plan.len()).find_map(|next| Some((next, job_of(&run.plan[next])?)));
         let before = run.ended.take();
+        let (planned, mut early) = (&run.plan[index], None);
         let (result, beside) = std::thread::scope(|scope| {
             let lane = self.beside(scope, device, before, next, run.pool.tasks().clone());
-            let id = &run.plan[index].model.id;
+            let id = &planned.model.id;
             let result = supervise(device, &job.name, &self.watch, &mut |event| {
+                if let Some(artifact) = build::Unproven::told_by(event) {
+                    let (done, end) = channel();
+                    run.fetches.tasks().hand_over(EarlyTask { planned, artifact, _done: done });
+                    // A job that was started anew tells of it again: the earlier transfer comes first.
+                    early = Some(Early(end));
+                }
                 (run.on_event)(CatalogEvent::Job { id, event });
                 run.conclude_ready();
             });
             (result, lane.join())
         });
         run.take_in(beside.unwrap_or_else(|panic| std::panic::resume_unwind(panic)));
-        run.ended = Some(Ended { index, planned: &run.plan[index], result, began });
+        run.ended = Some(Ended { index, planned, result, began, early });
         // What failed is known at once, and decides whether the next one is tried.
         if run.ended.as_ref().is_some_and(|ended| ended.result.is_err())
             && let Some(ended) = run.ended.take()
@@ -279,7 +320,10 @@ impl<'p> Pipeline<'p> {
 
     /// Brings a model home; the pool gets it ready for upload. Returns how it ended where it did not come home.
     fn end(&self, device: &dyn Device, ended: Ended<'p>, local: &Tasks<LocalTask<'p>>) -> Option<Concluded> {
-        let Ended { index, planned, result, began } = ended;
+        let Ended { index, planned, result, began, early } = ended;
+        if let Some(early) = early {
+            early.wait();
+        }
         match build::end(self.workspace, device, planned, result, self.options, &self.watch) {
             Ok(home) => {
                 local.hand_over(LocalTask { index, planned, began, work: LocalWork::MakeReady(home.into()) });

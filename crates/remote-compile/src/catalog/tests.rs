@@ -34,7 +34,19 @@ struct Fake {
     blocks: Option<camino::Utf8PathBuf>,
     /// Bytes that are free there; without a number it has room for anything.
     free: Option<u64>,
+    /// Whether it tells of an artifact before it is proven, and what it then holds: the artifact, or another one.
+    tells: Option<Told>,
+    /// The device's paths of the artifacts that were moved.
+    moved: Mutex<Vec<String>>,
 }
+
+#[derive(Clone, Copy, PartialEq)]
+enum Told {
+    TheArtifact,
+    Another,
+}
+
+const UNPROVEN: &str = "output/.compiling-7-x/artifact.pkl";
 
 struct Free;
 impl Reservation for Free {}
@@ -59,12 +71,19 @@ impl Fake {
             assert_eq!(Sha256::digest(&files[&format!("input/{}", source.file)]), source.sha256);
         }
         files.insert("log.txt".to_owned(), format!("compiling {}\n", compile.id).into_bytes());
+        let mut bytes = Sha256::digest(&files[REQUEST_FILE]).to_string().into_bytes();
+        bytes.resize(self.size.max(64), b'.');
+        if let Some(told) = self.tells {
+            let unproven = if told == Told::TheArtifact { bytes.clone() } else { b"another".to_vec() };
+            let event = json!({"event": "written", "file": UNPROVEN, "size": unproven.len(),
+                "sha256": Sha256::digest(&unproven)});
+            files.insert("events.jsonl".to_owned(), format!("{event}\n").into_bytes());
+            files.insert(UNPROVEN.to_owned(), unproven);
+        }
         let result = if self.broken.contains(&job.model().as_str()) {
             json!({"protocol": 1, "kind": "compile", "status": "failed", "error":
                 {"kind": "non_finite", "message": "output plan is not finite", "hint": "see the log"}})
         } else {
-            let mut bytes = Sha256::digest(&files[REQUEST_FILE]).to_string().into_bytes();
-            bytes.resize(self.size.max(64), b'.');
             let artifact = json!({"file": format!("{}_driving_tinygrad.pkl", compile.id), "size": bytes.len(),
                 "sha256": Sha256::digest(&bytes)});
             files.insert(format!("output/{}_driving_tinygrad.pkl", compile.id), bytes);
@@ -130,6 +149,18 @@ impl Device for Fake {
                 why: "cable pulled".to_owned(),
             });
         }
+        if let (Ok(here), Some(sha256)) = (fs::read(to), expected.sha256)
+            && Sha256::digest(&here) == sha256
+        {
+            return Ok(Written {
+                size: here.len() as u64,
+                sha256,
+                durability: durable_fs::Durability::Synced,
+            });
+        }
+        if from.as_str().ends_with(".pkl") {
+            self.moved.lock().unwrap().push(from.to_string());
+        }
         let bytes = self.jobs.lock().unwrap()[job][from.as_str()].clone();
         expected.check(to, bytes.len() as u64, Sha256::digest(&bytes))?;
         Ok(write_atomic(to, &bytes)?)
@@ -142,13 +173,14 @@ impl Device for Fake {
         self.work(job, self.jobs.lock().unwrap().get_mut(job).unwrap());
         Ok(())
     }
-    fn look(&self, job: &JobName, _offset: u64) -> Result<JobView, DeviceError> {
+    fn look(&self, job: &JobName, offset: u64) -> Result<JobView, DeviceError> {
         let jobs = self.jobs.lock().unwrap();
         let state = match jobs.get(job) {
             None => JobState::Absent,
             Some(files) => files.get("result.json").cloned().map_or(JobState::Staged, JobState::Finished),
         };
-        Ok(JobView { state, events: Vec::new() })
+        let events = jobs.get(job).and_then(|files| files.get("events.jsonl")?.get(offset as usize..));
+        Ok(JobView { state, events: events.unwrap_or_default().to_vec() })
     }
     fn cancel(&self, _job: &JobName) -> Result<(), DeviceError> {
         Ok(())
@@ -280,6 +312,48 @@ fn a_catalog_is_built_recorded_and_left_alone_the_second_time() {
     );
     assert_eq!(case.outcomes(), [Outcome::Current, Outcome::Current]);
     assert_eq!(case.device.starts(), 2);
+}
+
+fn compiled_names(case: &Case) -> Vec<String> {
+    let dir = case.workspace.compiled_file(&id("a")).parent().unwrap().to_owned();
+    let mut names: Vec<_> =
+        dir.read_dir_utf8().unwrap().map(|entry| entry.unwrap().file_name().to_owned()).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn an_artifact_comes_home_while_its_proof_runs_and_counts_once_it_is_proven() {
+    let mut case = case(&["a", "b"]);
+    case.device.tells = Some(Told::TheArtifact);
+    assert_eq!(case.outcomes(), [Outcome::Built, Outcome::Built]);
+    assert_eq!(*case.device.moved.lock().unwrap(), [UNPROVEN, UNPROVEN], "each was moved once");
+    assert_eq!(compiled_names(&case), ["a_driving_tinygrad.pkl", "b_driving_tinygrad.pkl"]);
+    assert_eq!(fs::metadata(case.workspace.compiled_file(&id("a"))).unwrap().len(), 64);
+}
+
+#[test]
+fn what_came_home_early_and_is_not_the_proven_artifact_is_fetched_again() {
+    let mut case = case(&["a"]);
+    case.device.tells = Some(Told::Another);
+    assert_eq!(case.outcomes(), [Outcome::Built]);
+    assert_eq!(*case.device.moved.lock().unwrap(), [UNPROVEN, "output/a_driving_tinygrad.pkl"]);
+    assert_eq!(compiled_names(&case), ["a_driving_tinygrad.pkl"]);
+    assert_eq!(fs::metadata(case.workspace.compiled_file(&id("a"))).unwrap().len(), 64);
+}
+
+#[test]
+fn what_came_home_early_goes_where_the_proof_fails() {
+    let mut case = case(&["a"]);
+    case.run();
+    let before = fs::read(case.workspace.compiled_file(&id("a"))).unwrap();
+    case.device.broken = vec!["a"];
+    case.device.tells = Some(Told::TheArtifact);
+    case.extract("a", b"other weights");
+    assert_eq!(case.outcomes(), [Outcome::Failed]);
+    assert_eq!(case.device.moved.lock().unwrap().last().unwrap(), UNPROVEN);
+    assert_eq!(compiled_names(&case), ["a_driving_tinygrad.pkl"]);
+    assert_eq!(fs::read(case.workspace.compiled_file(&id("a"))).unwrap(), before, "the earlier one stays");
 }
 
 #[test]

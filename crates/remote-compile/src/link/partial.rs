@@ -203,10 +203,9 @@ fn check_again(path: &Utf8Path, expected: Expected) -> Result<(), FsError> {
     expected.check(path, size, sha256)
 }
 
-/// Removes what arrived of earlier contents of `destination`, and is not continued.
-#[cfg(any(test, feature = "ssh"))]
-pub(crate) fn remove_other_partials(destination: &Utf8Path, keep: Sha256Digest) -> Result<(), FsError> {
-    let keep = partial_path(destination, keep);
+/// Removes what arrived of `destination` and is not continued: all but what is of the contents `keep`.
+pub(crate) fn remove_partials(destination: &Utf8Path, keep: Option<Sha256Digest>) -> Result<(), FsError> {
+    let keep = keep.map(|digest| partial_path(destination, digest));
     let dir = parent_of(destination);
     let Some(name) = destination.file_name() else { return Ok(()) };
     let entries = match dir.read_dir_utf8() {
@@ -215,7 +214,7 @@ pub(crate) fn remove_other_partials(destination: &Utf8Path, keep: Sha256Digest) 
     };
     for entry in entries.filter_map(Result::ok) {
         let rest = entry.file_name().strip_prefix(PREFIX).and_then(|rest| rest.get(DIGEST_DIGITS + 1..));
-        if rest == Some(name) && entry.path() != keep {
+        if rest == Some(name) && keep.as_deref() != Some(entry.path()) {
             let _ = fs::remove_file(entry.path());
         }
     }
@@ -267,10 +266,14 @@ mod tests {
         let destination = dir.join("f");
         drop(PartialFile::open(&destination, 5, Sha256::digest(b"older")).unwrap());
         drop(PartialFile::open(&dir.join("g"), 5, Sha256::digest(b"older")).unwrap());
-        remove_other_partials(&destination, Sha256::digest(b"newer")).unwrap();
+        remove_partials(&destination, Some(Sha256::digest(b"newer"))).unwrap();
         let names: Vec<_> =
             dir.read_dir_utf8().unwrap().map(|entry| entry.unwrap().file_name().to_owned()).collect();
         assert_eq!(names.len(), 1);
         assert!(names[0].ends_with("-g"));
+        remove_partials(&dir.join("g"), Some(Sha256::digest(b"older"))).unwrap();
+        assert_eq!(dir.read_dir_utf8().unwrap().count(), 1);
+        remove_partials(&dir.join("g"), None).unwrap();
+        assert_eq!(dir.read_dir_utf8().unwrap().count(), 0);
     }
 }

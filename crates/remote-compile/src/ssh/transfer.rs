@@ -21,7 +21,7 @@ use crate::{
     link::{
         Done, Offered, Request, Sending, Sent,
         frame::{DATA, HEADER, Kind},
-        partial::{PartialError, PartialFile, remove_other_partials},
+        partial::{PartialError, PartialFile, remove_partials},
     },
 };
 
@@ -187,7 +187,7 @@ pub(super) fn get(
         (Some(sha256), Some(size)) => (sha256, size),
         _ => (Sha256::digest(from.as_str().as_bytes()), 0),
     };
-    remove_other_partials(to, digest)?;
+    remove_partials(to, Some(digest))?;
     let mut partial = PartialFile::open(to, limit, digest).map_err(|error| match error {
         PartialError::Fs(error) => SshError::Fs(error),
         PartialError::Busy => SshError::Fs(FsError::io("write", to)(io::ErrorKind::ResourceBusy.into())),

@@ -16,8 +16,8 @@ pub use runtime::{
     ServiceFacts,
 };
 pub use types::{
-    CompileJob, DmJob, DmRunJob, DriveJob, JobError, JobKind, JobProcess, JobRequest, JobResult, JobSource,
-    JobStatus, PROTOCOL, RunJob,
+    CompileJob, DmJob, DmRunJob, DriveJob, JobError, JobEvent, JobKind, JobProcess, JobRequest, JobResult,
+    JobSource, JobStatus, PROTOCOL, RunJob,
 };
 
 /// Written by the asker, complete before the runner starts.

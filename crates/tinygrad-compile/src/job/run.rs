@@ -10,19 +10,19 @@ use std::{
 
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{Expected, FileLock, FsError, write_json};
-use model_catalog::{InputFormat, ModelType, Sha256Digest, Target};
+use model_catalog::{InputFormat, ModelType, RelPath, Sha256Digest, Target};
 use serde::Serialize;
 
 use super::{
-    CompileJob, DmJob, DmRunJob, DriveJob, EVENTS_FILE, INPUT_DIR, JobError, JobKind, JobProcess, JobRequest,
-    JobResult, JobStatus, LOCK_FILE, LOG_FILE, OUTPUT_DIR, PID_FILE, PROTOCOL, REQUEST_FILE, RESULT_FILE,
-    RunJob, RuntimeHook, RuntimeJob, RuntimeSite,
+    CompileJob, DmJob, DmRunJob, DriveJob, EVENTS_FILE, INPUT_DIR, JobError, JobEvent, JobKind, JobProcess,
+    JobRequest, JobResult, JobStatus, LOCK_FILE, LOG_FILE, OUTPUT_DIR, PID_FILE, PROTOCOL, REQUEST_FILE,
+    RESULT_FILE, RunJob, RuntimeHook, RuntimeJob, RuntimeSite,
 };
 use crate::{
     Cache, CompileError, CompileEvent, CompilePlan, DmPlan, Environment, FaultClass, PlanOptions, Workshop,
     check_target, compile_dm, compile_model,
     driver::{
-        DEVICE_PYTHON, DriverError, PythonChoices, QUIET_LIMIT,
+        DEVICE_PYTHON, DriverError, DriverEvent, PythonChoices, QUIET_LIMIT, StageState,
         request::{DmOutputs, DmRunRequest, RunExtent, RunRequest, RunResult},
     },
     environment::QCOM_DEVICE,
@@ -30,6 +30,8 @@ use crate::{
     staged::{SourceSet, StagedFile},
 };
 
+/// The driver's stage at whose end the artifact is in its file.
+const WRITE_STAGE: &str = "write";
 /// Kind of the error of a cancelled job.
 const CANCELLED: &str = "cancelled";
 
@@ -190,12 +192,29 @@ impl Runner<'_> {
             tolerance: job.tolerance.unwrap_or(0.0),
         };
         let plan = CompilePlan::new(&sources, options);
-        let compiled = compile_model(&plan, &workshop, self.cancel, &mut |event| events.write(event))?;
+        let compiled = compile_model(&plan, &workshop, self.cancel, &mut |event| {
+            events.write(event);
+            if let Some(written) = self.written(&event.event) {
+                events.write(&written);
+            }
+        })?;
         Ok(JobResult {
             artifact: Some(compiled.build.artifact.clone()),
             build: Some(compiled.build),
             ..JobResult::new("compile", JobStatus::Ok)
         })
+    }
+
+    /// Tells of an artifact that is written and not proven yet, so that it can be fetched while its proof runs. It is news and
+    /// no result: where it cannot be read, the artifact is fetched when the job has ended.
+    fn written(&self, event: &DriverEvent) -> Option<JobEvent> {
+        let DriverEvent::Stage { stage, state: StageState::End, detail: Some(detail), .. } = event else {
+            return None;
+        };
+        let file = Utf8Path::new(detail.get("file").filter(|_| stage == WRITE_STAGE)?.as_str()?);
+        let (sha256, size) = durable_fs::hash_file(file, &durable_fs::NoProgress).ok()?;
+        let file = RelPath::new(file.strip_prefix(self.dir).ok()?.as_str()).ok()?;
+        Some(JobEvent::Written { file, size, sha256 })
     }
 
     fn dm(&self, job: &DmJob, events: &mut Events) -> Result<JobResult, CompileError> {

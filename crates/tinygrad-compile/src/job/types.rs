@@ -65,6 +65,22 @@ impl JobKind {
     }
 }
 
+/// What the runner itself tells of a job under way, one JSON object a line among those of the work.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "event", rename_all = "snake_case")]
+pub enum JobEvent {
+    /// The artifact is written. Its proof is still to come, and its place too: it may be fetched, and counts for nothing
+    /// until the result names the same digest.
+    Written {
+        /// Where it lies until it is proven, relative to the job's directory.
+        file: RelPath,
+        /// Its size in bytes.
+        size: u64,
+        /// Its SHA-256.
+        sha256: Sha256Digest,
+    },
+}
+
 /// One source file of a compile job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSource {
