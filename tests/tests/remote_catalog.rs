@@ -211,9 +211,13 @@ fn a_catalog_goes_through_and_leaves_nothing() {
         scenario.record("ra1_validation.json").unwrap()
     });
     assert_eq!(there["passed"], true, "{there}");
-    for same in ["artifact_sha256", "verdicts"] {
-        assert_eq!(there[same], here[same], "{same}");
-    }
+    assert_eq!(there["artifact_sha256"], here["artifact_sha256"]);
+    // Steps that get slower are a warning about the machine, which other work may well slow down.
+    let [there, here] = [there, here].map(|record| {
+        let verdicts = record["verdicts"].as_array().unwrap().clone();
+        verdicts.into_iter().filter(|verdict| verdict["check"] != "drift").collect::<Vec<_>>()
+    });
+    assert_eq!(there, here);
     catalog.assert_clean();
     // A rerun has nothing to do and does not even connect.
     let connections = catalog.machine.proxy.accepted();
