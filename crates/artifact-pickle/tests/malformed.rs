@@ -138,3 +138,17 @@ fn a_file_of_both_forms_is_refused() {
     file.resize(8 + 0x280, b'N');
     assert!(refusal_of_file(&file).ends_with("loaders may disagree about it"));
 }
+
+#[test]
+fn a_value_dropped_at_once_makes_a_length_plain() {
+    // What the compiler writes where the length alone would begin like a plain pickle.
+    let text = 0x0280 - b"\x80\x05X....\x97\x86.".len();
+    let with = |padding: &[u8]| {
+        let size = (text as u32).to_le_bytes();
+        let code = [b"\x80\x05", padding, b"X", &size, &vec![b'x'; text], b"\x97\x86."].concat();
+        let length = (code.len() as i64).to_le_bytes();
+        [&length[..], &code, &3i64.to_le_bytes(), b"abc"].concat()
+    };
+    assert!(refusal_of_file(&with(b"")).ends_with("loaders may disagree about it"));
+    assert!(shown(&with(b"N0")).contains("<buffer of 3"));
+}

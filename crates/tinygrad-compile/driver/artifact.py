@@ -19,6 +19,8 @@ WARP_KEYS = ("tfm", "big_tfm")
 QUEUE_KEYS = ("img_q", "big_img_q")
 STATE_KEYS = ("feat_q", "desire_q", "packed_npy_inputs")
 NEXT_BUFFER = b"\x97"
+# None, dropped again: an object's opcodes with two bytes more.
+PADDING = b"N0"
 BufferSource = Callable[[], Any]
 
 
@@ -81,10 +83,19 @@ def _write_plain(out: BinaryIO, chunks: Iterable[Chunk], sources: list[BufferSou
     out.write(b".")
 
 
+def begins_like_a_plain_pickle(length: int) -> bool:
+    """Whether the first two bytes of this length are those of a plain pickle (0x80 and a protocol), so that the first bytes of
+    the file do not tell which form it has."""
+    return length & 0xFF == 0x80 and 2 <= length >> 8 & 0xFF <= 5
+
+
 def _write_out_of_band(out: BinaryIO, chunks: list[Chunk], sources: list[BufferSource]) -> None:
     """The opcodes' length, the opcodes, then every buffer with its length, one copied at a time."""
     code = b"".join(c if isinstance(c, bytes) else NEXT_BUFFER for c in chunks)
-    code = bytes((0x80, OUT_OF_BAND_PROTOCOL)) + code + b"."
+    prefix = bytes((0x80, OUT_OF_BAND_PROTOCOL))
+    if begins_like_a_plain_pickle(len(prefix) + len(code) + 1):
+        prefix += PADDING
+    code = prefix + code + b"."
     out.write(struct.pack("<q", len(code)) + code)
     for number in (c for c in chunks if isinstance(c, int)):
         data = sources[number]()

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from . import runtime, support
+import artifact
 from canonical import Section, Writer, canonical, moved
 from make_onnx import make_onnx
 from pickle_graph import Graph
@@ -186,6 +187,20 @@ class OutOfBand(unittest.TestCase):
         self.assertEqual(at, len(data))
         self.assertGreater(buffers, 5)
         self.assertLess(length, 400_000)
+
+    def test_the_first_bytes_tell_the_form(self) -> None:
+        path = str(folder() / "small.pkl")
+        ambiguous = 0
+        for length in range(0x0280 - 16, 0x0280):
+            text = "x" * length
+            chunks: list[Any] = [b"X" + len(text).to_bytes(4, "little") + text.encode(), 0, b"\x86"]
+            artifact.write_chunks(path, chunks, [lambda: memoryview(b"contents")], True)
+            data = Path(path).read_bytes()
+            self.assertFalse(data[0] == 0x80 and data[1] in range(2, 6), length)
+            ambiguous += data[10:12] == artifact.PADDING
+            self.assertEqual(data[8 + int.from_bytes(data[:8], "little") - 1:][:1], b".")
+            self.assertEqual(artifact.load_pickle(path, out_of_band=True), (text, bytearray(b"contents")))
+        self.assertEqual(ambiguous, 1)
 
     def test_memory_of_300_mb_stays_near_one_buffer(self) -> None:
         where = folder()
