@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::SeekFrom;
+use std::ops::Range;
 
 use camino::{Utf8Path, Utf8PathBuf};
+use indexmap::IndexMap;
 use serde::Serialize;
 
 use crate::abi::{AbiDescription, Mismatch};
@@ -109,6 +111,8 @@ pub struct Inspection {
     pub file: FileFacts,
     /// What it is, and its parts.
     pub content: Content,
+    /// Model to slice to index range of the output.
+    pub slices: IndexMap<String, IndexMap<String, Range<u64>>>,
     /// What it names, with the number of times.
     pub globals: BTreeMap<String, usize>,
     /// Reasons not to load it.
@@ -201,6 +205,7 @@ fn judge(graph: &Graph, path: &Utf8Path, size: u64, options: &InspectOptions) ->
         },
         refusals: graph.refusals(kind, allow),
         abi: (!content.jits().is_empty()).then(|| compare(graph, options)),
+        slices: content.slices(),
         content,
         globals,
         findings,

@@ -16,7 +16,12 @@ impl Display for Inspection {
         file(f, &self.file, self.content.kind())?;
         match &self.content {
             Content::Driving(view) => driving(f, view)?,
-            Content::Jit(view) => jit(f, "jit", view)?,
+            Content::DmModel(view)
+            | Content::DmWarp(view)
+            | Content::CameraWarp(view)
+            | Content::Jit(view) => {
+                jit(f, "jit", view)?;
+            }
             Content::Metadata(view) => metadata(f, "metadata", view)?,
             Content::Other { value } => writeln!(f, "  value: {value}")?,
         }

@@ -19,7 +19,13 @@ use crate::read::{Construction, Global, Graph, NodeId, Object, Value};
 pub enum FileKind {
     /// A driving artifact: a dict with metadata and jits.
     Driving,
-    /// One captured jit: the driver-monitoring model, a camera warp.
+    /// The jit of a driver-monitoring model.
+    DmModel,
+    /// The jit of a driver-monitoring warp.
+    DmWarp,
+    /// The jit of a driving model's camera warp, alone in a file.
+    CameraWarp,
+    /// Another single jit.
     Jit,
     /// Metadata of a model.
     Metadata,
@@ -27,10 +33,29 @@ pub enum FileKind {
     Other,
 }
 
+impl FileKind {
+    /// The kind under which the list has what it may name: jits are made of the same classes, whatever they compute.
+    fn listed(self) -> Self {
+        match self {
+            Self::DmModel | Self::DmWarp | Self::CameraWarp => Self::Jit,
+            other => other,
+        }
+    }
+
+    /// Whether it is one jit alone.
+    #[must_use]
+    pub fn is_jit(self) -> bool {
+        self.listed() == Self::Jit
+    }
+}
+
 impl fmt::Display for FileKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(match self {
             FileKind::Driving => "driving artifact",
+            FileKind::DmModel => "driver-monitoring model",
+            FileKind::DmWarp => "driver-monitoring warp",
+            FileKind::CameraWarp => "camera warp",
             FileKind::Jit => "single jit",
             FileKind::Metadata => "metadata",
             FileKind::Other => "unrecognised pickle",
@@ -61,7 +86,7 @@ impl AllowList {
     pub fn allows(&self, kind: FileKind, global: Global<'_>) -> bool {
         let (Some(module), Some(name)) = (global.module.as_str(), global.name.as_str()) else { return false };
         self.kinds
-            .get(&kind)
+            .get(&kind.listed())
             .and_then(|modules| modules.get(module))
             .is_some_and(|names| names.contains(name))
     }
@@ -70,7 +95,8 @@ impl AllowList {
     pub fn learn(&mut self, kind: FileKind, graph: &Graph) -> Vec<String> {
         let mut new = Vec::new();
         for global in graph.globals() {
-            let names = self.kinds.entry(kind).or_default().entry(global.module.to_string()).or_default();
+            let names =
+                self.kinds.entry(kind.listed()).or_default().entry(global.module.to_string()).or_default();
             if names.insert(global.name.to_string()) {
                 new.push(global.to_string());
             }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use camino::Utf8Path;
-use model_catalog::{BehaviorVersion, Target};
+use model_catalog::{ArtifactName, BehaviorVersion, Camera, DmFile, Target};
 use serde::Serialize;
 
 use crate::inspect::{InspectError, InspectOptions, Inspection, inspect};
@@ -11,7 +11,7 @@ use crate::safety::FileKind;
 use crate::view::{Content, Finding, JitView, Severity};
 
 /// What the file is meant for; what is `None` is not compared.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Copy, Default)]
 pub struct Expectations {
     /// The device that it must run on.
     pub target: Option<Target>,
@@ -19,6 +19,28 @@ pub struct Expectations {
     pub behavior_version: Option<BehaviorVersion>,
     /// The kind of file.
     pub kind: Option<FileKind>,
+    /// The camera of a warp that is alone in a file.
+    pub camera: Option<Camera>,
+}
+
+impl Expectations {
+    /// A driving artifact for `target`, which behaves as `behavior_version`.
+    #[must_use]
+    pub fn driving(target: Option<Target>, behavior_version: Option<BehaviorVersion>) -> Self {
+        Self { target, behavior_version, kind: Some(FileKind::Driving), camera: None }
+    }
+
+    /// What a file must be by the name that its runtime opens it under; another name says nothing.
+    #[must_use]
+    pub fn of_file_name(name: &str, target: Option<Target>) -> Self {
+        let of = |kind| Self { target, kind, ..Self::default() };
+        match DmFile::parse(name) {
+            Some(DmFile::Model) => of(Some(FileKind::DmModel)),
+            Some(DmFile::Metadata) => of(Some(FileKind::Metadata)),
+            Some(DmFile::Warp(camera)) => Self { camera: Some(camera), ..of(Some(FileKind::DmWarp)) },
+            None => of(matches!(ArtifactName::parse(name), Some(Ok(_))).then_some(FileKind::Driving)),
+        }
+    }
 }
 
 /// The judgement over one file.
@@ -98,6 +120,22 @@ fn kind(inspection: &Inspection, expected: &Expectations, findings: &mut Vec<Fin
     if let Some(wanted) = expected.kind.filter(|wanted| *wanted != found) {
         let message = format!("this is a {found}, expected a {wanted}");
         findings.push(Finding::error("kind", "file", message));
+    }
+    if let Some(wanted) = expected.camera {
+        for (name, jit) in inspection.content.jits() {
+            match jit.camera() {
+                Some(found) if found == wanted => {}
+                Some(found) => {
+                    let message = format!("the warp takes frames of {found}, expected {wanted}");
+                    findings.push(Finding::error("camera", name, message));
+                }
+                // Older revisions do not record how large a frame is.
+                None => {
+                    let message = format!("the jit does not say whether its frames are those of {wanted}");
+                    findings.push(Finding::warning("camera", name, message));
+                }
+            }
+        }
     }
 }
 

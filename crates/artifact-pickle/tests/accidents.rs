@@ -2,7 +2,7 @@
 
 mod support;
 
-use artifact_pickle::{AbiDescription, Expectations, InspectOptions, inspect, verify};
+use artifact_pickle::{AbiDescription, Expectations, FileKind, InspectOptions, inspect, verify};
 use model_catalog::Target;
 use support::facts;
 
@@ -46,6 +46,23 @@ fn the_recorded_facts_of_the_vendored_revision_agree() {
     assert_eq!(first_problem(DM_WARP, recorded.clone(), test).as_deref(), Some("none"));
     let found = first_problem(WARP, recorded, test);
     assert!(found.is_some_and(|found| found.starts_with("a buffer is set for Ops.DEVICE (71)")));
+}
+
+#[test]
+fn the_real_files_are_recognised() {
+    let test = "the_real_files_are_recognised";
+    let Some(folder) = facts("pickles", test) else { return };
+    for (file, kind) in [(DM_WARP, FileKind::DmWarp), (WARP, FileKind::CameraWarp)] {
+        let inspection = inspect(&folder.join(file), &InspectOptions::default()).expect("is a pickle");
+        assert_eq!(inspection.content.kind(), kind, "{file}");
+    }
+    let verdict = verify(
+        &folder.join(DM_WARP),
+        &InspectOptions::default(),
+        &Expectations::of_file_name("dm_warp_1344x760_tinygrad.pkl", Some(Target::Qcom)),
+    );
+    let errors: Vec<String> = verdict.expect("is a pickle").errors().map(ToString::to_string).collect();
+    assert!(errors.len() == 1 && errors[0].contains("frames of 1928x1208, expected 1344x760"), "{errors:?}");
 }
 
 #[test]

@@ -18,11 +18,7 @@ fn look(path: &Utf8Path) -> Inspection {
 #[test]
 fn good_artifacts_raise_no_alarm() {
     for revision in REVISIONS {
-        let expected = Expectations {
-            target: Some(Target::Cpu),
-            behavior_version: Some("v12".parse().expect("a version")),
-            kind: Some(FileKind::Driving),
-        };
+        let expected = Expectations::driving(Some(Target::Cpu), Some("v12".parse().expect("a version")));
         let path = fixture(&format!("driving-{revision}.pkl"));
         let options = InspectOptions { abi: AbiDescription::known_as(revision), ..InspectOptions::default() };
         let verdict = verify(&path, &options, &expected).expect("is a pickle");
@@ -135,6 +131,65 @@ fn digests_are_those_of_the_bytes() {
         let part = &bytes[content.offset as usize..][..content.len as usize];
         assert_eq!(content.sha256, durable_fs::Sha256::digest(part));
     }
+}
+
+#[test]
+fn single_jits_are_told_apart_by_what_they_take() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let kinds = [
+        ("dm-model", FileKind::DmModel, None),
+        ("dm-warp", FileKind::DmWarp, Some("1928x1208")),
+        ("jit", FileKind::CameraWarp, Some("1344x760")),
+        ("other-jit", FileKind::Jit, None),
+    ];
+    for (file, kind, camera) in kinds {
+        let inspection = look(&fixture(&format!("{file}-0.14.0.pkl")));
+        assert_eq!(inspection.content.kind(), kind, "{file}");
+        let (_, jit) = inspection.content.jits()[0];
+        assert_eq!(jit.camera().map(|camera| camera.to_string()).as_deref(), camera, "{file}");
+        assert!(inspection.findings.is_empty() && inspection.refusals.is_empty(), "{file}: {inspection}");
+        let names = [
+            ("dmonitoring_model_tinygrad.pkl", FileKind::DmModel, None),
+            ("dmonitoring_model_metadata.pkl", FileKind::Metadata, None),
+            ("dm_warp_1928x1208_tinygrad.pkl", FileKind::DmWarp, Some("1928x1208")),
+            ("dm_warp_1344x760_tinygrad.pkl", FileKind::DmWarp, Some("1344x760")),
+            ("a_driving_tinygrad.pkl", FileKind::Driving, None),
+        ];
+        for (name, wanted, place) in names {
+            let path = write(
+                &folder,
+                name,
+                &std::fs::read(fixture(&format!("{file}-0.14.0.pkl"))).expect("readable"),
+            );
+            let expected = Expectations::of_file_name(name, Some(Target::Cpu));
+            assert_eq!(expected.kind, Some(wanted));
+            let verdict = verify(&path, &InspectOptions::default(), &expected).expect("is a pickle");
+            let codes: Vec<_> = verdict.errors().map(|finding| finding.code).collect();
+            let mut wrong = Vec::new();
+            wrong.extend((wanted != kind).then_some("kind"));
+            wrong.extend((place.is_some() && camera.is_some() && place != camera).then_some("camera"));
+            assert_eq!(codes, wrong, "{file} as {name}: {verdict}");
+        }
+    }
+    assert_eq!(Expectations::of_file_name("any.pkl", None).kind, None);
+}
+
+#[test]
+fn slices_are_given_as_ranges_of_the_output() {
+    let inspection = look(&fixture("driving-0.14.0.pkl"));
+    assert_eq!(inspection.slices["vision"]["hidden_state"], 1064..1576);
+    assert_eq!(inspection.slices["vision"]["pad"], 0..1576);
+    assert_eq!(inspection.slices["policy"]["pad"], 998..1000);
+    let json = serde_json::to_value(&inspection).expect("plain data");
+    assert_eq!(json["slices"]["policy"]["pad"], serde_json::json!({"start": 998, "end": 1000}));
+    let changed = std::fs::read(fixture("driving-0.14.0.pkl")).expect("readable");
+    let at = changed.windows(5).position(|window| window == b"K\x00M\xde\x03").expect("has a plan");
+    let mut changed = changed;
+    changed[at + 4] = 0x7f;
+    let folder = tempfile::tempdir().expect("a folder");
+    let inspection = look(&write(&folder, "outside.pkl", &changed));
+    assert!(!inspection.slices["policy"].contains_key("plan"));
+    assert_eq!(inspection.slices["policy"]["desire_state"], 990..998);
 }
 
 #[test]
@@ -267,6 +322,16 @@ fn a_wrong_layout_is_found() {
             edit(b"K\x00M\xde\x03", b"K\x00M\xff\x7f"),
             "metadata.slice",
             "does not fit an output that is 1000 wide",
+        ),
+        (
+            edit(b"M(\x04M(\x06", b"M(\x04M(\x05"),
+            "metadata.hidden_state",
+            "hidden_state is 256 wide, features_buffer of the policy takes 512",
+        ),
+        (
+            edit(b"hidden_state", b"hidden_stata"),
+            "metadata.hidden_state",
+            "has no hidden_state, which the feature queue is filled from",
         ),
         (edit(b"\x93\x94(hyK\x08", b"\x93\x94(hyK\x09"), "jit.buffer", "1 buffers carry more or fewer bytes"),
         (edit(b"\x8c\x05img_q", b"\x8c\x05img_p"), "layout.input_keys", "pipeline policy has (img_q,"),

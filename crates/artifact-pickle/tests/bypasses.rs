@@ -149,7 +149,7 @@ fn a_good_artifact_with_one_thing_added_is_refused() {
         let bytes = [&good[..2], addition, &good[2..]].concat();
         let path = write(&folder, "added.pkl", &bytes);
         let inspection = inspect(&path, &InspectOptions::default()).expect("well-formed");
-        assert_eq!(inspection.content.kind(), FileKind::Jit);
+        assert_eq!(inspection.content.kind(), FileKind::CameraWarp);
         assert_eq!(inspection.refusals.len(), 1, "{:?}", inspection.refusals);
         assert_eq!(inspection.refusals[0].offset, 2);
     }

@@ -5,15 +5,15 @@
 
 use std::collections::BTreeMap;
 
-use artifact_pickle::{AbiDescription, AbiRecord, Content, FileKind, InspectOptions, inspect};
+use artifact_pickle::{AbiDescription, AbiRecord, Content, Expectations, InspectOptions, inspect};
 use camino::Utf8Path;
 use durable_fs::{NoProgress, hash_file};
-use model_catalog::{CAMERAS, ModelId, PolicyKey, Sha256Digest};
+use model_catalog::{DmFile, ModelId, PolicyKey, Sha256Digest};
 use rebuild_workspace::{Record, Workspace};
 use remote_compile::{device::Device, supervise::Watch};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tinygrad_compile::{DM_BUILD_RECORD, DM_METADATA, DM_MODEL, dm_warp_name, find_dm_source};
+use tinygrad_compile::{DM_BUILD_RECORD, DM_METADATA, DM_MODEL, find_dm_source};
 
 use crate::{
     Budget, Check, Evidence, RunPlan, ValidateError, ValidateOptions, judge, known,
@@ -103,7 +103,8 @@ pub fn validate_dm(
     let mut known = Vec::new();
     let abi = recorded_abi(&dir);
     for (file, ..) in &set.files {
-        known.extend(known::about_file(file, Some(options.target), None, FileKind::Jit, abi.as_ref())?);
+        let expected = Expectations::of_file_name(file.file_name().unwrap_or_default(), Some(options.target));
+        known.extend(known::about_file(file, &expected, abi.as_ref())?);
     }
     let scratch = Scratch::create(workspace)?;
     let plan = options.plan(RunPlan::thorough(options.target, None));
@@ -152,10 +153,9 @@ pub fn validate_dm(
 
 /// The set in a directory, and the digest of each of its files; an error says what is not as it must be.
 fn set_in(dir: &Utf8Path) -> Result<(DmSet, BTreeMap<String, Sha256Digest>), String> {
-    let warps = CAMERAS.map(|camera| dm_warp_name(&camera.to_string()));
     let mut digests = BTreeMap::new();
     let mut files = Vec::new();
-    for name in [DM_MODEL.to_owned(), warps[0].clone(), warps[1].clone(), DM_METADATA.to_owned()] {
+    for name in DmFile::ALL.map(|file| file.to_string()) {
         let path = dir.join(&name);
         if !path.is_file() {
             return Err(format!("{path} is missing"));

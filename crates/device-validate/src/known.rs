@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use artifact_pickle::{AbiDescription, Expectations, FileKind, InspectOptions, Severity, verify};
+use artifact_pickle::{AbiDescription, Expectations, InspectOptions, Severity, verify};
 use camino::Utf8Path;
 use durable_fs::{NoProgress, hash_file};
-use model_catalog::{BehaviorVersion, Component, ModelMetadata, ModelType, PolicyKey, Target};
+use model_catalog::{Component, ModelMetadata, ModelType, PolicyKey};
 use onnx_source::OnnxModel;
 use rebuild_workspace::{ArtifactRecord, Fingerprint, SourceRecord, Workspace};
 
@@ -18,16 +18,13 @@ use crate::{Check, ValidateError, Verdict, reference::SourceModel};
 /// [`ValidateError::Refused`] names the worst.
 pub(crate) fn about_file(
     path: &Utf8Path,
-    target: Option<Target>,
-    version: Option<BehaviorVersion>,
-    kind: FileKind,
+    expected: &Expectations,
     recorded: Option<&AbiDescription>,
 ) -> Result<Vec<Verdict>, ValidateError> {
     let refused = |why: String| ValidateError::Refused { path: path.to_owned(), why };
     let options =
         InspectOptions { also: recorded.cloned().into_iter().collect(), ..InspectOptions::default() };
-    let expected = Expectations { target, behavior_version: version, kind: Some(kind) };
-    let verdict = verify(path, &options, &expected).map_err(|error| refused(error.to_string()))?;
+    let verdict = verify(path, &options, expected).map_err(|error| refused(error.to_string()))?;
     if let Some(finding) = verdict.findings.iter().find(|finding| finding.severity == Severity::Error) {
         return Err(refused(finding.to_string()));
     }

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::AtomicBool;
 
-use artifact_pickle::FileKind;
+use artifact_pickle::Expectations;
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{FsError, Progress};
 use model_catalog::{BehaviorVersion, ModelId, Target};
@@ -161,7 +161,8 @@ fn validate(
     let path = workspace.compiled_file(artifact.artifact_id());
     let build = workspace.record::<BuildRecord>(id).ok().flatten();
     let abi = recorded_abi(build.as_ref());
-    let mut known = known::about_file(&path, artifact.target, version, FileKind::Driving, abi.as_ref())?;
+    let expected = Expectations::driving(artifact.target, version);
+    let mut known = known::about_file(&path, &expected, abi.as_ref())?;
     known.extend(known::about_sources(&artifact, sources.as_ref()));
     let scratch = Scratch::create(workspace)?;
     let runs = run(&path, device, &artifact, options, &scratch.0, watch, on_event)?;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use artifact_pickle::{Content, Expectations, FileKind, InspectOptions, verify};
+use artifact_pickle::{Content, Expectations, InspectOptions, verify};
 use camino::Utf8Path;
 use durable_fs::{FsError, list_dir};
 use model_catalog::{ArtifactName, ModelId, Target};
@@ -16,8 +16,7 @@ pub const fn target_of(uses_external_gpu: bool, normal: Target) -> Target {
 
 /// Looks at one file as an artifact for `target`.
 pub fn inspect_file(path: &Utf8Path, target: Target) -> Inspected {
-    let expected =
-        Expectations { target: Some(target), kind: Some(FileKind::Driving), behavior_version: None };
+    let expected = Expectations::driving(Some(target), None);
     let verdict = match verify(path, &InspectOptions::default(), &expected) {
         Ok(verdict) => verdict,
         Err(error) => return Inspected::Refused { why: error.to_string() },

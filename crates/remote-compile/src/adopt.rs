@@ -1,8 +1,6 @@
 //! Artifacts that were put into the workspace by hand: looked at without running them, and taken as they are.
 
-use artifact_pickle::{
-    AbiDescription, AbiRecord, Expectations, FileKind, InspectError, InspectOptions, verify,
-};
+use artifact_pickle::{AbiDescription, AbiRecord, Expectations, InspectError, InspectOptions, verify};
 use camino::Utf8Path;
 use model_catalog::{BehaviorVersion, Target};
 use rebuild_workspace::BuildRecord;
@@ -29,8 +27,7 @@ pub fn inspect(
     version: Option<BehaviorVersion>,
     recorded: Option<&AbiDescription>,
 ) -> Result<(), AdoptError> {
-    let expected =
-        Expectations { target: Some(target), behavior_version: version, kind: Some(FileKind::Driving) };
+    let expected = Expectations::driving(Some(target), version);
     let options =
         InspectOptions { also: recorded.cloned().into_iter().collect(), ..InspectOptions::default() };
     let verdict = verify(path, &options, &expected)?;

@@ -5,18 +5,22 @@
 //! and record into the workspace under a journal. What can go wrong: a kill or a lost connection at any point leaves the old
 //! set or the new one, never a mixture; what already came home is not moved again.
 
-use std::{collections::BTreeMap, fs, io, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs, io,
+    time::Instant,
+};
 
-use artifact_pickle::{Expectations, FileKind, InspectOptions, verify};
+use artifact_pickle::{Expectations, InspectOptions, verify};
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{Expected, FsError, JournalError, Progress, copy_file, hash_file};
-use model_catalog::{CAMERAS, ModelId, RelPath, Sha256Digest, Target};
+use model_catalog::{DmFile, ModelId, RelPath, Sha256Digest, Target};
 use onnx_source::{OnnxError, OnnxModel};
 use rebuild_workspace::{BuildRecord, FailureRecord, Stage, Workspace, WorkspaceError};
 use serde::Serialize;
 use serde_json::Value;
 use tinygrad_compile::{
-    DM_BUILD_RECORD, DM_METADATA, DM_MODEL, DM_SOURCES, DmBuildRecord, DmError, FileRecord, dm_warp_name,
+    DM_BUILD_RECORD, DM_SOURCES, DmBuildRecord, DmError, FileRecord,
     driver::embedded,
     find_dm_source,
     job::{DmJob, JobKind, JobRequest, JobResult, OUTPUT_DIR},
@@ -167,11 +171,9 @@ fn model_id() -> ModelId {
     ModelId::new(DM_ID).unwrap_or_else(|_| unreachable!("the name is a plain one"))
 }
 
-/// The four files, each with what it is.
-fn kinds() -> BTreeMap<String, FileKind> {
-    let warps = CAMERAS.map(|camera| (dm_warp_name(&camera.to_string()), FileKind::Jit));
-    let model = [(DM_MODEL.to_owned(), FileKind::Jit), (DM_METADATA.to_owned(), FileKind::Metadata)];
-    model.into_iter().chain(warps).collect()
+/// The names of the four files.
+fn names() -> BTreeSet<String> {
+    DmFile::ALL.iter().map(ToString::to_string).collect()
 }
 
 /// Decides what is to be done with `onnx`, or with the source that is in the workspace already.
@@ -246,7 +248,7 @@ fn decide(
         because(format!("toolchain {} became {which}", record.tool.toolchain));
     }
     let listed = |name: &String| record.files.iter().any(|file| file.file == *name);
-    if let Some(absent) = kinds().keys().find(|name| !listed(name)) {
+    if let Some(absent) = names().iter().find(|name| !listed(name)) {
         because(format!("{absent} is not in its record"));
     }
     for file in &record.files {
@@ -379,9 +381,9 @@ impl Building<'_> {
 
     fn bring_home(&self, result: &JobResult) -> Result<BuiltMonitoring, MonitoringError> {
         let build = result.dm_build.as_ref().ok_or_else(|| self.refused("it has no build record"))?;
-        let kinds = kinds();
-        let complete = kinds.keys().all(|name| result.files.iter().any(|file| file.file == *name));
-        if !complete || result.files.len() != kinds.len() {
+        let names = names();
+        let complete = names.iter().all(|name| result.files.iter().any(|file| file.file == *name));
+        if !complete || result.files.len() != names.len() {
             return Err(self.refused("it does not name the four files"));
         }
         let incoming = self.workspace.driver_monitoring_dir().join(INCOMING);
@@ -389,7 +391,7 @@ impl Building<'_> {
         let mut moves = BTreeMap::new();
         for file in &result.files {
             let path = self.fetch(file, &incoming)?;
-            self.check(&path, file, kinds[&file.file], build)?;
+            self.check(&path, file, build)?;
             moves.insert(format!("driver-monitoring/{}", file.file), path);
         }
         if let Some(source) = self.source_beside(&incoming)? {
@@ -417,13 +419,11 @@ impl Building<'_> {
         &self,
         path: &Utf8Path,
         file: &FileRecord,
-        kind: FileKind,
         build: &DmBuildRecord,
     ) -> Result<(), MonitoringError> {
         let also = build.tinygrad.description().into_iter().collect();
         let options = InspectOptions { also, ..InspectOptions::default() };
-        let target = (kind == FileKind::Jit).then_some(self.options.target);
-        let expected = Expectations { target, behavior_version: None, kind: Some(kind) };
+        let expected = Expectations::of_file_name(&file.file, Some(self.options.target));
         let why = match verify(path, &options, &expected) {
             Ok(verdict) => verdict.errors().next().map(ToString::to_string),
             Err(error) => Some(error.to_string()),

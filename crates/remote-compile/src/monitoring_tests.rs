@@ -1,6 +1,7 @@
 use durable_fs::{NoProgress, Sha256, write_atomic};
 use rebuild_workspace::InitOptions;
 use serde_json::json;
+use tinygrad_compile::{DM_METADATA, DM_MODEL};
 
 use super::*;
 
@@ -40,7 +41,7 @@ fn plan(content: &[u8]) -> MonitoringPlan {
 /// Four files and the record that a build would leave.
 fn built(place: &Place) {
     let mut files = Vec::new();
-    for name in kinds().into_keys() {
+    for name in names() {
         let written =
             write_atomic(place.workspace.driver_monitoring_dir().join(&name), name.as_bytes()).unwrap();
         files.push(json!({"file": name, "size": written.size, "sha256": written.sha256}));

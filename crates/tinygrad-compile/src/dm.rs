@@ -5,7 +5,7 @@
 
 use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 
-use artifact_pickle::{AbiDescription, AbiRecord, FileKind, encode_metadata};
+use artifact_pickle::{AbiDescription, AbiRecord, Expectations, encode_metadata};
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{FsError, NoProgress, hash_file, write_atomic};
 use model_catalog::{CAMERAS, InputFormat, PolicyKey, Target, Variant};
@@ -268,10 +268,13 @@ impl Session<'_> {
     ) -> Result<CompiledDm, CompileError> {
         self.check_cancelled()?;
         write_atomic(&files.metadata, &encode_metadata(&source.metadata))?;
-        check_artifact(&files.metadata, FileKind::Metadata, plan.target, None, &made.abi)?;
+        let expected = |file: &Utf8Path| {
+            Expectations::of_file_name(file.file_name().unwrap_or_default(), Some(plan.target))
+        };
+        check_artifact(&files.metadata, &expected(&files.metadata), &made.abi)?;
         let mut records = Vec::new();
         for file in files.jits() {
-            let verdict = check_artifact(file, FileKind::Jit, plan.target, None, &made.abi)?;
+            let verdict = check_artifact(file, &expected(file), &made.abi)?;
             for (_, jit) in verdict.inspection.content.jits() {
                 let facts = JitFacts {
                     devices: jit.devices.iter().cloned().collect(),

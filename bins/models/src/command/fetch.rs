@@ -2,7 +2,7 @@
 
 use artifact_fetch::{FetchContext, FetchError, Wanted, fetch, fetch_list};
 use artifact_parts::{ListedArtifact, PartList};
-use artifact_pickle::{AbiDescription, Expectations, FileKind, InspectOptions, verify};
+use artifact_pickle::{AbiDescription, Expectations, InspectOptions, verify};
 use camino::Utf8Path;
 use console_report::{Console, Exit, Failure, interrupt_flag, size_text};
 use durable_fs::{Expected, Progress};
@@ -66,9 +66,8 @@ fn fitness(
     if Utf8Path::new(name).extension() != Some("pkl") {
         return Ok(());
     }
-    let kind = matches!(ArtifactName::parse(name), Some(Ok(_))).then_some(FileKind::Driving);
     let options = InspectOptions { abi: abi.cloned(), ..InspectOptions::default() };
-    let expected = Expectations { target, kind, ..Expectations::default() };
+    let expected = Expectations::of_file_name(name, target);
     let verdict = verify(staged, &options, &expected).map_err(|error| error.to_string())?;
     verdict.errors().next().map_or(Ok(()), |finding| Err(finding.to_string()))
 }

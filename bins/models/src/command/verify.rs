@@ -18,7 +18,7 @@ use crate::failure::of_parts;
 /// `models verify`.
 #[derive(Debug, Args)]
 pub struct VerifyArgs {
-    /// An artifact or metadata pickle, or a part or checksum of a split file
+    /// An artifact or metadata pickle, or a part or checksum of a split file; it must be what its name says
     pub file: Utf8PathBuf,
     /// The target that it must be compiled for [default: with --manifest external-gpu for a tagged model, else not compared]
     #[arg(long)]
@@ -113,7 +113,7 @@ fn parts(
 }
 
 fn expectations(args: &VerifyArgs, name: &str) -> Result<Expectations, Failure> {
-    let mut expected = Expectations { target: args.target, ..Expectations::default() };
+    let mut expected = Expectations::of_file_name(name, args.target);
     let Some(path) = &args.manifest else { return Ok(expected) };
     let entry = manifest_entry(path, name)?;
     let refused = |error| Failure::new(Exit::Usage, format!("{path} cannot be used")).because(&error);

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 
+use model_catalog::{CAMERAS, Camera, DM_WARP_TARGET};
 use serde::Serialize;
 
 use super::finding::Finding;
@@ -61,6 +62,9 @@ pub struct JitView {
     pub(crate) contents: Vec<Payload>,
 }
 
+/// Elements of a 3x3 matrix.
+const MATRIX: u64 = 9;
+
 const JIT: &[u8] = b"tinygrad.engine.jit";
 
 /// Whether a value is a pickled jit.
@@ -107,6 +111,28 @@ impl JitView {
             findings.push(Finding::error("jit.steps", place, "the jit has no steps to run"));
         }
         findings
+    }
+
+    /// Inputs that are a projection matrix: nine floats.
+    pub(super) fn matrices(&self) -> usize {
+        self.inputs.iter().filter(|input| input.elements == Some(MATRIX)).count()
+    }
+
+    /// Whether an input is the luminance image that a driver-monitoring warp makes.
+    pub(super) fn takes_dm_image(&self) -> bool {
+        let (width, height) = DM_WARP_TARGET;
+        let pixels = u64::from(width) * u64::from(height);
+        self.inputs.iter().any(|input| input.elements == Some(pixels))
+    }
+
+    /// The camera whose frames a warp takes; `None` where no input has the size of one.
+    #[must_use]
+    pub fn camera(&self) -> Option<Camera> {
+        let of_frame = |camera: &Camera| {
+            let size = Some(camera.frame_size());
+            self.inputs.iter().any(|input| input.elements == size)
+        };
+        CAMERAS.into_iter().find(of_frame)
     }
 
     /// An input by name.

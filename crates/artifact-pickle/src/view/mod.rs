@@ -8,6 +8,9 @@ mod jit;
 mod kernel;
 mod queues;
 
+use std::ops::Range;
+
+use indexmap::IndexMap;
 use model_catalog::ModelMetadata;
 use serde::Serialize;
 
@@ -26,7 +29,13 @@ use crate::safety::FileKind;
 pub enum Content {
     /// A driving artifact.
     Driving(Box<DrivingView>),
-    /// One jit: the driver-monitoring model or a camera warp.
+    /// The jit of a driver-monitoring model.
+    DmModel(Box<JitView>),
+    /// The jit of a driver-monitoring warp.
+    DmWarp(Box<JitView>),
+    /// The jit of a driving model's camera warp, alone in a file.
+    CameraWarp(Box<JitView>),
+    /// One jit that is none of these.
     Jit(Box<JitView>),
     /// Metadata of a model.
     Metadata(Box<ModelMetadata>),
@@ -43,10 +52,39 @@ impl Content {
     pub fn kind(&self) -> FileKind {
         match self {
             Content::Driving(_) => FileKind::Driving,
+            Content::DmModel(_) => FileKind::DmModel,
+            Content::DmWarp(_) => FileKind::DmWarp,
+            Content::CameraWarp(_) => FileKind::CameraWarp,
             Content::Jit(_) => FileKind::Jit,
             Content::Metadata(_) => FileKind::Metadata,
             Content::Other { .. } => FileKind::Other,
         }
+    }
+
+    /// The metadata of every model in it; that of a metadata pickle has the name `metadata`.
+    #[must_use]
+    pub fn models(&self) -> Vec<(&str, &ModelMetadata)> {
+        match self {
+            Content::Driving(view) => {
+                view.metadata.iter().map(|(name, model)| (name.as_str(), model)).collect()
+            }
+            Content::Metadata(model) => vec![("metadata", model)],
+            _ => Vec::new(),
+        }
+    }
+
+    /// The slices of every model as index ranges of its output. One that does not fit the output is left out; a finding names it.
+    #[must_use]
+    pub fn slices(&self) -> IndexMap<String, IndexMap<String, Range<u64>>> {
+        let resolved = |model: &ModelMetadata| {
+            let width = model.output_width()?;
+            let slices = model.output_slices.iter();
+            Some(
+                slices.filter_map(|(name, slice)| Some((name.clone(), slice.resolve(width).ok()?))).collect(),
+            )
+        };
+        let models = self.models().into_iter();
+        models.map(|(name, model)| (name.to_owned(), resolved(model).unwrap_or_default())).collect()
     }
 
     /// Every jit by name; a single jit has the name `jit`.
@@ -54,7 +92,9 @@ impl Content {
     pub fn jits(&self) -> Vec<(&str, &JitView)> {
         match self {
             Content::Driving(view) => view.jits.iter().map(|(name, jit)| (name.as_str(), jit)).collect(),
-            Content::Jit(jit) => vec![("jit", jit)],
+            Content::DmModel(jit) | Content::DmWarp(jit) | Content::CameraWarp(jit) | Content::Jit(jit) => {
+                vec![("jit", jit)]
+            }
             Content::Metadata(_) | Content::Other { .. } => Vec::new(),
         }
     }
@@ -75,11 +115,22 @@ pub(crate) fn view(graph: &Graph) -> (Content, Vec<Finding>) {
     if jit::is_jit(graph, root) {
         let jit = JitView::read(graph, root);
         let findings = jit.findings("jit");
-        return (Content::Jit(Box::new(jit)), findings);
+        return (single_jit(jit), findings);
     }
     let value = graph.show(root).to_string();
     let message = "the pickle is no driving artifact, no jit and no metadata".to_owned();
     (Content::Other { value }, vec![Finding::error("unrecognised", "file", message)])
+}
+
+/// Which jit it is, by the inputs that it asks for: files of one kind and of another differ in nothing else.
+fn single_jit(jit: JitView) -> Content {
+    let jit = Box::new(jit);
+    match jit.matrices() {
+        0 if jit.takes_dm_image() => Content::DmModel(jit),
+        1 if jit.inputs.len() == 2 => Content::DmWarp(jit),
+        2 => Content::CameraWarp(jit),
+        _ => Content::Jit(jit),
+    }
 }
 
 fn metadata(graph: &Graph, root: NodeId) -> (Content, Vec<Finding>) {

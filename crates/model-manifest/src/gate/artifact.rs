@@ -1,7 +1,7 @@
 //! The checks of one manifest entry.
 
 use artifact_parts::{KnownParts, PartSet, PartsError};
-use artifact_pickle::{AbiDescription, Content, Expectations, FileKind, InspectOptions};
+use artifact_pickle::{AbiDescription, Content, Expectations, InspectOptions};
 use camino::Utf8Path;
 use durable_fs::{Expected, hash_file};
 use model_catalog::{ArtifactName, CAMERAS, ManifestEntry, ModelId, Sha256Digest};
@@ -55,11 +55,8 @@ impl Gate<'_> {
         file: &Utf8Path,
         report: &mut GateReport,
     ) -> Option<Revisions> {
-        let expected = Expectations {
-            target: Some(self.expected_target(entry.uses_external_gpu().unwrap_or(false))),
-            behavior_version: entry.version().ok().flatten(),
-            kind: Some(FileKind::Driving),
-        };
+        let target = self.expected_target(entry.uses_external_gpu().unwrap_or(false));
+        let expected = Expectations::driving(Some(target), entry.version().ok().flatten());
         let looked = (self.inspect)(file, &expected, &self.recorded);
         let findings = looked.findings.into_iter();
         report

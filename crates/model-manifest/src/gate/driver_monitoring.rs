@@ -6,10 +6,10 @@ use std::{
     fs,
 };
 
-use artifact_pickle::{Expectations, FileKind, InspectOptions, Verdict};
+use artifact_pickle::{Expectations, InspectOptions, Verdict};
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::hash_file;
-use model_catalog::{Sha256Digest, Target};
+use model_catalog::{DmFile, Sha256Digest, Target};
 use serde::Deserialize;
 
 use super::{
@@ -17,14 +17,6 @@ use super::{
     tinygrad::{Loads, revisions_of},
 };
 use crate::ManifestWorkError;
-
-/// The four files and what each of them is.
-const FILES: [(&str, FileKind); 4] = [
-    ("dmonitoring_model_tinygrad.pkl", FileKind::Jit),
-    ("dmonitoring_model_metadata.pkl", FileKind::Metadata),
-    ("dm_warp_1928x1208_tinygrad.pkl", FileKind::Jit),
-    ("dm_warp_1344x760_tinygrad.pkl", FileKind::Jit),
-];
 
 /// The build record that the compiler writes beside the files, in the same step.
 pub const DRIVER_MONITORING_RECORD: &str = "dmonitoring_model_build.json";
@@ -49,16 +41,14 @@ impl Gate<'_> {
         report: &mut GateReport,
     ) -> Result<(), ManifestWorkError> {
         let dir = self.workspace.driver_monitoring_dir();
-        let is_there = |(name, _): &(&str, FileKind)| dir.join(name).is_file();
-        let missing: Vec<String> =
-            FILES.iter().filter(|file| !is_there(file)).map(|(name, _)| (*name).to_owned()).collect();
+        let (present, missing): (Vec<String>, Vec<String>) =
+            DmFile::ALL.iter().map(ToString::to_string).partition(|name| dir.join(name).is_file());
         if !missing.is_empty() {
             report.problems.push(GateProblem::DriverMonitoringIncomplete { missing });
         }
-        let present: Vec<_> = FILES.into_iter().filter(is_there).collect();
         let mut digests = BTreeMap::new();
-        for (name, _) in &present {
-            digests.insert((*name).to_owned(), hash_file(&dir.join(name), self.progress)?.0);
+        for name in &present {
+            digests.insert(name.clone(), hash_file(&dir.join(name), self.progress)?.0);
         }
         self.check_dm_build(&dir, &digests, report);
         self.dm_validation(&digests, report);
@@ -103,20 +93,13 @@ impl Gate<'_> {
         }
     }
 
-    fn inspect_dm(
-        &self,
-        dir: &Utf8Path,
-        present: &[(&str, FileKind)],
-        loads: &mut Loads,
-        report: &mut GateReport,
-    ) {
+    fn inspect_dm(&self, dir: &Utf8Path, present: &[String], loads: &mut Loads, report: &mut GateReport) {
         let options = InspectOptions { also: self.recorded.clone(), ..InspectOptions::default() };
         // The tinygrad revisions that would load each jit as it is meant: jits of one build share one.
         let mut revisions: Option<BTreeSet<String>> = None;
-        for &(name, kind) in present {
+        for name in present {
             let path = relative(name);
-            let target = (kind == FileKind::Jit).then_some(self.snapshot.target);
-            let expected = Expectations { target, behavior_version: None, kind: Some(kind) };
+            let expected = Expectations::of_file_name(name, Some(self.snapshot.target));
             match artifact_pickle::verify(&dir.join(name), &options, &expected) {
                 Err(error) => {
                     report.problems.push(GateProblem::Inspection { path, finding: error.to_string() })

@@ -1,9 +1,9 @@
 //! From a made artifact to one in its place: checks of the file, rename, build record.
 
-use artifact_pickle::{AbiDescription, AbiRecord, Expectations, FileKind, InspectOptions, Verdict, verify};
+use artifact_pickle::{AbiDescription, AbiRecord, Expectations, InspectOptions, Verdict, verify};
 use camino::Utf8Path;
 use durable_fs::{Expected, NoProgress, place_file, write_json};
-use model_catalog::{ArtifactName, BehaviorVersion, Target};
+use model_catalog::ArtifactName;
 
 use super::{Compiled, Made, Session, Source};
 use crate::{
@@ -17,14 +17,11 @@ use crate::{
 /// Reads a finished file as data and compares it with what was asked for, and with the tinygrad that compiled it.
 pub(crate) fn check_artifact(
     file: &Utf8Path,
-    kind: FileKind,
-    target: Target,
-    behavior_version: Option<BehaviorVersion>,
+    expected: &Expectations,
     abi: &AbiDescription,
 ) -> Result<Verdict, CompileError> {
-    let expected = Expectations { target: Some(target), behavior_version, kind: Some(kind) };
     let options = InspectOptions { abi: Some(abi.clone()), ..InspectOptions::default() };
-    let verdict = verify(file, &options, &expected)?;
+    let verdict = verify(file, &options, expected)?;
     if verdict.passed() {
         return Ok(verdict);
     }
@@ -44,8 +41,8 @@ impl Session<'_> {
         let name = ArtifactName::new(plan.id.clone()).to_string();
         let artifact = self.workshop.output_dir.join(&name);
         let written = self.own_stage("place", |_| {
-            let verdict =
-                check_artifact(&made.file, FileKind::Driving, plan.target, plan.version, &made.abi)?;
+            let expected = Expectations::driving(Some(plan.target), plan.version);
+            let verdict = check_artifact(&made.file, &expected, &made.abi)?;
             add_jit_facts(&mut made, &verdict);
             Ok(place_file(&made.file, &artifact, Expected::default(), &NoProgress)?)
         })?;
