@@ -131,6 +131,8 @@ fn a_good_artifact_passes_once_and_again_where_something_changed() -> Result<()>
     }
     assert_eq!(record["weights"]["equal"], record["weights"]["weights"], "{}", record["weights"]);
     assert!(record["soak"].as_array().is_some_and(|windows| windows.len() >= 8), "{}", record["soak"]);
+    let temperature = record["temperature_celsius"].as_object().context("temperatures")?;
+    assert!(temperature.contains_key("before") && temperature.contains_key("after"), "{temperature:?}");
     assert!(record["peak_bytes"].as_u64().is_some_and(|peak| peak > 1 << 20));
     let facts = run(scenario.models().arg("about"))?.json_lines()?;
     assert_eq!(record["driver_sha256"], facts[0]["driver_sha256"]);

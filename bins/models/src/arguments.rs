@@ -118,6 +118,9 @@ pub struct RehearseArgs {
     /// The artifact that comes with the system
     #[arg(long, value_name = "FILE", default_value = model_store::BUILT_IN_FILE)]
     pub built_in: Utf8PathBuf,
+    /// The tinygrad that compiled the artifact, where it is none of those built in: a file that the driver printed
+    #[arg(long, value_name = "VERSION|FILE")]
+    pub abi: Option<AbiChoice>,
     /// The longest that a load may take, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 60)]
     pub load_limit: u64,

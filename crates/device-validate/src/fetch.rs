@@ -33,6 +33,7 @@ pub fn fetch_recording(
     let text = |name: &str| result.more.get(name).and_then(Value::as_str).map(str::to_owned);
     let version = text("behavior_version").map(|text| text.parse::<BehaviorVersion>());
     let versions = ["tinygrad", "python"].iter().filter_map(|&name| Some((name.to_owned(), text(name)?)));
+    let temperature = result.more.get("temperature_celsius").cloned().unwrap_or_default();
     let settings = result.more.get("settings").cloned().unwrap_or_default();
     Ok(Recording {
         model_type: result.model_type,
@@ -46,6 +47,7 @@ pub fn fetch_recording(
         settings: serde_json::from_value(settings).unwrap_or_default(),
         versions: versions.collect(),
         load_seconds: result.load_seconds,
+        temperature_celsius: serde_json::from_value(temperature).unwrap_or_default(),
         peak_bytes: result.more.get("peak_bytes").and_then(Value::as_u64),
         cameras,
         probes: fetch.probes(&result)?,

@@ -30,7 +30,7 @@ pub use error::ValidateError;
 pub use fetch::fetch_recording;
 pub use judge::{Budget, Evidence, Judgement, REQUIRED_OUTPUTS, SoakWindow, StepTimes, judge};
 pub use record::{CameraDrive, DriveRecord, PreviousRecord};
-pub use recording::{CameraRun, Given, Probe, ProbeKind, Recording, Series, WarpImage};
+pub use recording::{CameraRun, Given, Probe, ProbeKind, Recording, Series, Temperature, WarpImage};
 pub use reference::{
     Feed, FeedInput, FeedValues, Precision, ReferenceOutput, ReferenceReport, SliceComparison, compare, feeds,
 };

@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Version of what is run and judged: a record of another version is made anew.
-pub(crate) const JUDGE_VERSION: u32 = 3;
+pub(crate) const JUDGE_VERSION: u32 = 4;
 /// Every so many steps of a drive become a scene.
 const SCENE_EVERY: usize = 3;
 
@@ -119,6 +119,7 @@ impl Provenance<'_> {
             ("budget", json!(evidence.budget)),
             ("load_seconds", recording.load_seconds.into()),
             ("peak_bytes", json!(recording.peak_bytes)),
+            ("temperature_celsius", json!(recording.temperature_celsius)),
             ("step_times", by_camera(&|run| json!(StepTimes::of(&run.step_seconds)))),
             ("step_seconds", by_camera(&|run| json!(run.step_seconds))),
             ("weights", json!(self.weights)),

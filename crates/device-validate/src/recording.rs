@@ -90,6 +90,8 @@ pub struct Recording {
     pub load_seconds: f64,
     /// Largest resident size of the process in bytes, where the device says it.
     pub peak_bytes: Option<u64>,
+    /// How hot the device was.
+    pub temperature_celsius: Temperature,
     /// Each camera's run.
     pub cameras: Vec<CameraRun>,
     /// Steps with one thing changed.
@@ -100,6 +102,15 @@ pub struct Recording {
     pub given: Vec<Given>,
     /// How a long run went on, where it was asked for.
     pub soak: Vec<SoakWindow>,
+}
+
+/// The highest temperature of a device's zones in degrees Celsius, where it tells one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+pub struct Temperature {
+    /// Before the artifact was loaded.
+    pub before: Option<f64>,
+    /// After the last step.
+    pub after: Option<f64>,
 }
 
 /// What the models were given in the first steps on one camera.
@@ -121,6 +132,12 @@ pub struct Given {
 pub enum ProbeKind {
     /// There was no step before.
     History,
+    /// The image queues were empty.
+    ImageQueue,
+    /// The feature queue was empty.
+    FeatureQueue,
+    /// The desire queue held desires.
+    DesireQueue,
     /// The road camera saw another frame.
     Road,
     /// The wide camera saw another frame.

@@ -9,6 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use artifact_pickle::AbiDescription;
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{Expected, FsError, NoProgress, copy_file, write_atomic};
 use model_catalog::{ArtifactName, ModelId, ModelType, Target};
@@ -153,6 +154,8 @@ pub struct Rehearsal {
     pub built_in: Utf8PathBuf,
     /// What both were compiled for.
     pub target: Target,
+    /// The tinygrad that compiled the artifact, where it is none of those that are built in.
+    pub abi: Option<AbiDescription>,
     /// The interpreter.
     pub python: Utf8PathBuf,
     /// The variables of the caller.
@@ -178,7 +181,7 @@ impl Rehearsal {
         let uses_external_gpu = fault == Fault::NoExternalGpu;
         let model = CatalogModel { name: MODEL.to_owned(), version: None, uses_external_gpu };
         let catalog = StoreCatalog { models: BTreeMap::from([(id.clone(), model)]) };
-        let files = installed(&store, &catalog, self.target)?;
+        let files = installed(&store, &catalog, self.target, self.abi.as_ref())?;
         let began = Instant::now();
         let decision = decide(&Situation {
             selected: Some(MODEL),

@@ -25,6 +25,7 @@ from request import Camera, DmRunRequest
 from scenes import frames, hash_bytes, noise
 from session import OTHER_SEED
 from soak import peak_bytes, soak
+from thermal import hottest
 
 IDENTITY = [[1, 0, 0], [0, 1, 0], [0, 0, 1]]
 # The second reaches beyond the frame on every side: the border shows.
@@ -132,6 +133,7 @@ HANDLERS: dict[str, Handler] = {"dm_run_one": handle_one}
 def run(raw: dict[str, Any], events: Events) -> dict[str, Any]:
     """One camera after the other: two at once would disturb each other's times. Only the first is soaked."""
     request = DmRunRequest.parse(raw)
+    before = hottest()
     open_device(request.target)
     crew = Crew(events, HANDLERS, 1)
     units = [Unit("dm_run_one", {**raw, "camera": list(c), "soak_seconds": 0 if at else request.soak_seconds}, {}) for at, c in enumerate(request.cameras)]
@@ -143,4 +145,5 @@ def run(raw: dict[str, Any], events: Events) -> dict[str, Any]:
     return {**lists, **versions(), "settings": parts[0]["settings"], "metadata": {"model": metadata},
             "step_seconds": {camera_name(c): part["step_seconds"] for c, part in zip(request.cameras, parts)},
             "load_seconds": max(part["load_seconds"] for part in parts), "peak_bytes": max(part["peak_bytes"] for part in parts),
+            "temperature_celsius": {"before": before, "after": hottest()},
             "parsed_inputs": {n: list(s) for n, s in m.input_shapes.items() if not is_image(n)}}

@@ -2,7 +2,7 @@
 
 Transforms are identities, and every small input is zero but the traffic convention and the action times. State is carried
 from step to step: queues on the device, and a supercombo's own hidden state. With `probes` a few more runs show what the
-outputs depend on (history, road camera, wide camera), and each warp is shown alone, on frames that the host can compute.
+outputs depend on (history, each queue, road camera, wide camera), and each warp is shown alone, on frames that the host can compute.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from frames import Nv12
 from prove_op import jits_of, layout_of
 from request import Camera, RunRequest
 from scenes import hash_bytes
-from session import WARP_MATRICES, Session, newest_images
+from session import PROBED_QUEUES, WARP_MATRICES, Session, newest_images
 from soak import peak_bytes, soak
+from thermal import hottest
 
 
 def output_keys(loaded: dict[str, Any]) -> list[str]:
@@ -78,13 +79,15 @@ def run_soak(loaded: dict[str, Any], request: RunRequest, events: Events) -> lis
 
 
 def probe_camera(loaded: dict[str, Any], camera: Camera, request: RunRequest) -> list[dict[str, Any]]:
-    """One step with one thing changed: no history, another road frame, another wide frame."""
+    """One step with one thing changed: no history, another content of one queue, another road frame, another wide frame."""
     found = []
-    for probe in ("history", "road", "wide"):
+    for probe in ("history", *PROBED_QUEUES, "road", "wide"):
         session = Session(loaded, camera, request, probe)
         first = session.probed_step if probe == "history" else 0
         values: list[np.ndarray] = []
         for step in range(first, session.probed_step + 1):
+            if step == session.probed_step:
+                session.change_queues()
             values = session.step(session.seen(step))
         for key, value in zip(output_keys(loaded), values):
             file = save(request, camera, f"{key}.{probe}.f32", value.astype("<f4"))
@@ -118,6 +121,7 @@ def described(metadata: dict[str, Any]) -> dict[str, Any]:
 
 
 def run(request: RunRequest, events: Events) -> dict[str, Any]:
+    before = hottest()
     with events.stage("load"):
         loaded = artifact.load(request.artifact, request.out_of_band)
     jits_of(loaded, request.cameras)
@@ -138,7 +142,7 @@ def run(request: RunRequest, events: Events) -> dict[str, Any]:
     windows = run_soak(loaded, request, events) if request.soak_seconds > 0 else []
     layout = layout_of(loaded)
     return {"outputs": outputs, "inputs": inputs, "probes": probes, "warps": warps, "soak": windows, "peak_bytes": peak_bytes(),
-            "step_seconds": step_seconds, "load_seconds": events.seconds["load"], **versions(), "settings": settings(),
+            "temperature_celsius": {"before": before, "after": hottest()}, "step_seconds": step_seconds, "load_seconds": events.seconds["load"], **versions(), "settings": settings(),
             "model_type": loaded["model_type"], "policy_order": loaded.get("policy_order", []), "frame_skip": loaded["frame_skip"],
             "behavior_version": loaded.get("behavior_version"), "metadata": described(loaded["metadata"]),
             "parsed_inputs": {n: list(s) for n, (_, s) in layout.packed_offsets().items()}}

@@ -18,6 +18,8 @@ FIXED_INPUTS = {"traffic_convention": [1.0, 0.0], "action_t": [0.15, 0.25]}
 OTHER_SEED = 7919
 WARP_MATRICES = {"identity": [[1, 0, 0], [0, 1, 0], [0, 0, 1]], "scaled": [[2, 0, 16], [0, 2, 8], [0, 0, 1]]}
 IMAGE_PLANES = 6
+# Probe to the queues whose content it changes, and what they hold then. No run asks for a lane change: a desire queue is empty as it is.
+PROBED_QUEUES = {"image_queue": (("img_q", "big_img_q"), 0), "feature_queue": (("feat_q",), 0), "desire_queue": (("desire_q",), 1)}
 
 
 def newest_images(warped: Any) -> np.ndarray:
@@ -61,6 +63,13 @@ class Session:
             wide = self.probe == "wide"
             shown[wide] = noise(layout, self.seed + OTHER_SEED, step, wide)
         return shown
+
+    def change_queues(self) -> None:
+        """Gives the probed queues another content than the steps before left in them."""
+        names, value = PROBED_QUEUES.get(self.probe, ((), 0))
+        empty = self.inputs.empty_queues()
+        for name in names:
+            self.queues[name] = (empty[name] + value).contiguous().realize() if value else empty[name]
 
     def warp(self, shown: list[np.ndarray], matrix: Any = WARP_MATRICES["identity"]) -> Any:
         sampled = self.loaded["image_history_pipeline"] == "warp"

@@ -6,6 +6,7 @@ use console_report::{Console, Exit, Failure};
 use durable_fs::Progress;
 use model_store::{Fault, Rehearsal};
 
+use super::AbiChoice;
 use crate::{
     arguments::{CompileArgs, RehearseArgs},
     machine,
@@ -19,6 +20,7 @@ pub fn run(args: &RehearseArgs, machine_args: &CompileArgs, console: &Console) -
         artifact: args.artifact.clone(),
         built_in: args.built_in.clone(),
         target: machine_args.target()?,
+        abi: args.abi.as_ref().map(AbiChoice::load).transpose()?,
         python: machine::python(machine_args),
         variables: machine::variables(),
         limit: Duration::from_secs(args.load_limit),

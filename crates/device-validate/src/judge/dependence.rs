@@ -4,13 +4,15 @@ use model_catalog::Camera;
 
 use crate::{CameraRun, Check, Probe, ProbeKind, Recording, Verdict, recording::Slice, warp::differing};
 
+/// Channels of one packed frame.
+const FRAME_PLANES: u64 = 6;
 /// Pixels that may differ where a coordinate lies exactly between two: one in a thousand.
 const ROUNDING: usize = 1000;
 
 pub(super) fn judge(recording: &Recording, slices: &[Slice]) -> Vec<Verdict> {
     let mut found = Vec::new();
     for run in &recording.cameras {
-        for &kind in kinds(recording) {
+        for kind in kinds(recording) {
             let probe =
                 recording.probes.iter().find(|probe| probe.camera == run.camera && probe.kind == kind);
             match probe.map(|probe| (probe, unchanged(run, probe, slices))) {
@@ -26,11 +28,27 @@ pub(super) fn judge(recording: &Recording, slices: &[Slice]) -> Vec<Verdict> {
 }
 
 /// What the outputs have to depend on. Driver monitoring has no state and one camera.
-fn kinds(recording: &Recording) -> &'static [ProbeKind] {
-    match recording.model_type {
-        Some(_) => &[ProbeKind::History, ProbeKind::Road, ProbeKind::Wide],
-        None => &[ProbeKind::Image, ProbeKind::Calibration],
+fn kinds(recording: &Recording) -> Vec<ProbeKind> {
+    if recording.model_type.is_none() {
+        return vec![ProbeKind::Image, ProbeKind::Calibration];
     }
+    let mut kinds = vec![
+        ProbeKind::History,
+        ProbeKind::FeatureQueue,
+        ProbeKind::DesireQueue,
+        ProbeKind::Road,
+        ProbeKind::Wide,
+    ];
+    kinds.extend(has_image_history(recording).then_some(ProbeKind::ImageQueue));
+    kinds
+}
+
+/// Whether an image input holds more than the newest frame: only then there is something older to depend on.
+fn has_image_history(recording: &Recording) -> bool {
+    let inputs = recording.metadata.values().flat_map(|metadata| &metadata.input_shapes);
+    inputs.into_iter().any(|(name, shape)| {
+        name.contains("img") && shape.get(1).is_some_and(|planes| *planes > FRAME_PLANES)
+    })
 }
 
 /// Whether every output is what it was in the plain run; `None` where that was not recorded.
@@ -53,6 +71,18 @@ fn ignored(probe: &Probe) -> Verdict {
             Check::StateIgnored,
             "the outputs are the same with and without the steps before: state is ignored or stale",
         ),
+        ProbeKind::ImageQueue => (
+            Check::StateIgnored,
+            "the outputs are the same whatever the image queues hold: they are ignored or stale",
+        ),
+        ProbeKind::FeatureQueue => (
+            Check::StateIgnored,
+            "the outputs are the same whatever the feature queue holds: it is ignored or stale",
+        ),
+        ProbeKind::DesireQueue => (
+            Check::StateIgnored,
+            "the outputs are the same whatever the desire queue holds: it is ignored or stale",
+        ),
         ProbeKind::Road => {
             (Check::CameraIgnored, "the outputs are the same for another frame of the road camera")
         }
@@ -72,6 +102,9 @@ fn ignored(probe: &Probe) -> Verdict {
 fn not_seen(kind: ProbeKind, camera: Camera) -> Verdict {
     let what = match kind {
         ProbeKind::History => "history",
+        ProbeKind::ImageQueue => "the image queues",
+        ProbeKind::FeatureQueue => "the feature queue",
+        ProbeKind::DesireQueue => "the desire queue",
         ProbeKind::Road => "the road camera",
         ProbeKind::Wide => "the wide camera",
         ProbeKind::Image => "the driver camera",

@@ -53,8 +53,9 @@ const IDENTITY: [f32; 9] = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0];
 
 /// What a good split model leaves.
 pub(crate) fn good() -> Recording {
-    let metadata =
-        BTreeMap::from([(PolicyKey::Vision, metadata(&VISION)), (PolicyKey::Policy, metadata(&POLICY))]);
+    let mut vision = metadata(&VISION);
+    vision.input_shapes.insert("img".to_owned(), vec![1, 12, 128, 256]);
+    let metadata = BTreeMap::from([(PolicyKey::Vision, vision), (PolicyKey::Policy, metadata(&POLICY))]);
     let run = |(at, camera): (usize, model_catalog::Camera)| CameraRun {
         camera,
         outputs: BTreeMap::from([
@@ -76,6 +77,7 @@ pub(crate) fn good() -> Recording {
         soak: Vec::new(),
         load_seconds: 0.5,
         peak_bytes: Some(400 << 20),
+        temperature_celsius: crate::Temperature::default(),
         cameras: CAMERAS.into_iter().enumerate().map(run).collect(),
         probes: Vec::new(),
         warps: CAMERAS.map(|camera| faultless(camera, IDENTITY)).to_vec(),
@@ -101,8 +103,18 @@ fn drive_straight(recording: &mut Recording, camera: usize) {
     });
 }
 
-fn probes(camera: model_catalog::Camera) -> [Probe; 3] {
-    [ProbeKind::History, ProbeKind::Road, ProbeKind::Wide].map(|kind| Probe {
+/// What the outputs of a driving model have to depend on.
+const PROBES: [ProbeKind; 6] = [
+    ProbeKind::History,
+    ProbeKind::ImageQueue,
+    ProbeKind::FeatureQueue,
+    ProbeKind::DesireQueue,
+    ProbeKind::Road,
+    ProbeKind::Wide,
+];
+
+fn probes(camera: model_catalog::Camera) -> [Probe; 6] {
+    PROBES.map(|kind| Probe {
         kind,
         camera,
         step: PROBED,
@@ -242,17 +254,27 @@ fn padding_may_be_zero() {
 
 #[test]
 fn state_that_is_ignored_is_found() {
-    let mut recording = good();
-    let run = recording.cameras[1].clone();
-    let probe = recording
-        .probes
-        .iter_mut()
-        .find(|probe| probe.camera == run.camera && probe.kind == ProbeKind::History);
-    let plain = |key: PolicyKey| (key, run.outputs[&key].row(PROBED).to_vec());
-    probe.unwrap().outputs = [plain(PolicyKey::Vision), plain(PolicyKey::Policy)].into();
-    let judgement = judged(&recording);
-    assert_eq!(checks(&judgement), [(Check::StateIgnored, None)]);
-    assert_eq!(judgement.verdicts[0].camera, Some(CAMERAS[1]));
+    for (kind, word) in [
+        (ProbeKind::History, "the steps before"),
+        (ProbeKind::ImageQueue, "the image queues"),
+        (ProbeKind::FeatureQueue, "the feature queue"),
+        (ProbeKind::DesireQueue, "the desire queue"),
+    ] {
+        let mut recording = good();
+        let run = recording.cameras[1].clone();
+        let probe =
+            recording.probes.iter_mut().find(|probe| probe.camera == run.camera && probe.kind == kind);
+        let plain = |key: PolicyKey| (key, run.outputs[&key].row(PROBED).to_vec());
+        probe.unwrap().outputs = [plain(PolicyKey::Vision), plain(PolicyKey::Policy)].into();
+        let judgement = judged(&recording);
+        assert_eq!(checks(&judgement), [(Check::StateIgnored, None)]);
+        assert_eq!(judgement.verdicts[0].camera, Some(CAMERAS[1]));
+        assert!(judgement.verdicts[0].text.contains(word), "{}", judgement.verdicts[0].text);
+        // A model with one frame an image has no older one to depend on.
+        let vision = recording.metadata.get_mut(&PolicyKey::Vision).unwrap();
+        vision.input_shapes.values_mut().for_each(|shape| shape[1] = 6);
+        assert_eq!(judged(&recording).passed(), kind == ProbeKind::ImageQueue);
+    }
 }
 
 #[test]
@@ -265,7 +287,7 @@ fn a_camera_that_is_ignored_is_found_and_what_was_not_probed_is_said() {
     assert_eq!(found(&recording), [(Check::CameraIgnored, None)]);
     recording.probes.clear();
     let judgement = judged(&recording);
-    assert_eq!(judgement.verdicts.len(), 6);
+    assert_eq!(judgement.verdicts.len(), PROBES.len() * CAMERAS.len());
     assert!(judgement.passed() && judgement.verdicts.iter().all(|verdict| verdict.check == Check::NotSeen));
 }
 

@@ -11,8 +11,9 @@ use std::sync::atomic::Ordering;
 
 use camino::Utf8PathBuf;
 use model_catalog::{BehaviorVersion, ModelId, Target};
-use rebuild_workspace::{ArtifactRecord, RuntimeConfig, Workspace};
+use rebuild_workspace::{ArtifactRecord, BuildRecord, RuntimeConfig, Workspace};
 use remote_compile::{
+    adopt::recorded_abi,
     device::Device,
     supervise::{JobFailure, PreparedJob, Watch, begin, supervise},
 };
@@ -80,6 +81,7 @@ pub fn runtime_job(
         name: model.name.clone(),
         version: model.version,
         target: artifact.target.unwrap_or(plan.target),
+        abi: recorded_abi(workspace.record::<BuildRecord>(&model.id).ok().flatten().as_ref()),
         size: artifact.size,
         sha256: artifact.sha256,
         seconds: plan.seconds,

@@ -116,7 +116,8 @@ fn check_artifact(job: &RuntimeJob, params: &ParamStore) -> Result<(), JobError>
         ..failure("not_installed", format!("{} is not installed as it was compiled: {error}", job.id))
     })?;
     let catalog = StoreCatalog::of_device(params, &job.store_dir).map_err(|error| of_store(&error))?;
-    let files = installed(&job.store_dir, &catalog, job.target).map_err(|error| of_store(&error))?;
+    let files = installed(&job.store_dir, &catalog, job.target, job.abi.as_ref())
+        .map_err(|error| of_store(&error))?;
     let usb = UsbTree { patience: Duration::ZERO, ..UsbTree::default() };
     let situation = Situation {
         selected: Some(job.id.as_str()),

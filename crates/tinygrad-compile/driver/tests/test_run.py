@@ -75,6 +75,41 @@ class Recorded(unittest.TestCase):
             self.assertEqual(last["kind"], "bad_request", last)
 
 
+class Probes(unittest.TestCase):
+    def changed(self, model_type: str, pipeline: str, stale: str = "") -> dict[str, bool]:
+        """Probe to whether the outputs are others than in the plain run; one queue may be stale."""
+        import artifact
+        from queues import Layout
+        from request import RunRequest
+        from run_op import probe_camera, run_camera
+        out = folder()
+        request = RunRequest.parse(support.derived_request(support.compiled(model_type, pipeline), "run", out_dir=str(out), **(RUN | {"steps": 5})))
+        loaded = artifact.load(request.artifact, False)
+        if stale:
+            run_policy = loaded["run_policy"]
+            loaded["run_policy"] = lambda **given: run_policy(**(given | {stale: (given[stale] * 0).contiguous().realize()}))
+        camera = request.cameras[1]
+        outputs, _, _ = run_camera(loaded, camera, request)
+        plain = {o["key"]: np.fromfile(out / o["file"], np.float32).reshape(o["shape"]) for o in outputs}
+        found: dict[str, bool] = {}
+        for probe in probe_camera(loaded, camera, request):
+            values = np.fromfile(out / probe["file"], np.float32)
+            differs = bool((values != plain[probe["key"]][probe["step"]].reshape(-1)).any())
+            found[probe["probe"]] = found.get(probe["probe"], False) or differs
+        return found
+
+    def test_each_queue_matters(self) -> None:
+        for model_type, pipeline in (("vision_policy", "policy"), ("vision_policy", "warp"), ("supercombo", "policy")):
+            found = self.changed(model_type, pipeline)
+            self.assertEqual(set(found), {"history", "image_queue", "feature_queue", "desire_queue", "road", "wide"})
+            self.assertTrue(all(found.values()), (model_type, pipeline, found))
+
+    def test_a_stale_queue_shows_in_its_own_probe(self) -> None:
+        for queue, probe in (("feat_q", "feature_queue"), ("desire_q", "desire_queue")):
+            found = self.changed("vision_policy", "policy", stale=queue)
+            self.assertEqual([name for name, differs in found.items() if not differs], [probe])
+
+
 class Scenes(unittest.TestCase):
     def test_structured_frames_show_three_things_and_all_move(self) -> None:
         from frames import Nv12
@@ -101,6 +136,18 @@ class Soak(unittest.TestCase):
         self.assertEqual(run()[0]["result"]["soak"], [])
 
 
+class Thermal(unittest.TestCase):
+    def test_the_hottest_plausible_zone_counts(self) -> None:
+        from thermal import hottest
+        where = folder()
+        self.assertIsNone(hottest(where))
+        for name, content in (("a", "41500\n"), ("b", "67250\n"), ("c", "-274000\n"), ("d", "off"), ("e", "900000")):
+            (where / name).mkdir()
+            (where / name / "temp").write_text(content)
+        self.assertEqual(hottest(where), 67.25)
+        self.assertEqual(set(run()[0]["result"]["temperature_celsius"]), {"before", "after"})
+
+
 class DriverMonitoring(unittest.TestCase):
     def test_outputs_probes_and_warps_of_both_cameras(self) -> None:
         last, out = dm_run(probes=True, record=1)
@@ -116,6 +163,7 @@ class DriverMonitoring(unittest.TestCase):
         beyond = next(w for w in result["warps"] if w["matrix"][2] == -64)
         self.assertEqual((out / beyond["file"]).read_bytes()[0], 16)
         self.assertGreater(result["peak_bytes"], 1 << 20)
+        self.assertEqual(set(result["temperature_celsius"]), {"before", "after"})
 
     def test_equal_runs_give_equal_outputs(self) -> None:
         outputs = []

@@ -5,6 +5,7 @@
 
 use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 
+use artifact_pickle::AbiDescription;
 use camino::{Utf8Path, Utf8PathBuf};
 use model_catalog::{BehaviorVersion, Camera, ModelId, Sha256Digest, Target};
 use serde::{Deserialize, Serialize};
@@ -34,6 +35,9 @@ pub struct RuntimeJob {
     pub version: Option<BehaviorVersion>,
     /// What the artifact was compiled for.
     pub target: Target,
+    /// The tinygrad that compiled it, as its build record describes it: the device may know another one only.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub abi: Option<AbiDescription>,
     /// Size of the artifact that must be installed.
     pub size: u64,
     /// Its SHA-256.
