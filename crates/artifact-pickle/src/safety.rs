@@ -41,12 +41,6 @@ impl FileKind {
             other => other,
         }
     }
-
-    /// Whether it is one jit alone.
-    #[must_use]
-    pub fn is_jit(self) -> bool {
-        self.listed() == Self::Jit
-    }
 }
 
 impl fmt::Display for FileKind {

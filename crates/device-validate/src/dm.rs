@@ -8,12 +8,12 @@ use std::collections::BTreeMap;
 use artifact_pickle::{AbiDescription, AbiRecord, Content, Expectations, InspectOptions, inspect};
 use camino::Utf8Path;
 use durable_fs::{NoProgress, hash_file};
-use model_catalog::{DmFile, ModelId, PolicyKey, Sha256Digest};
+use model_catalog::{DM_METADATA, DM_MODEL, DmFile, ModelId, PolicyKey, Sha256Digest};
 use rebuild_workspace::{Record, Workspace};
 use remote_compile::{device::Device, supervise::Watch};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
-use tinygrad_compile::{DM_BUILD_RECORD, DM_METADATA, DM_MODEL, find_dm_source};
+use tinygrad_compile::{DM_BUILD_RECORD, find_dm_source};
 
 use crate::{
     Budget, Check, Evidence, RunPlan, ValidateError, ValidateOptions, judge, known,

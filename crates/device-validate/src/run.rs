@@ -2,13 +2,14 @@
 
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::Expected;
-use model_catalog::{CAMERAS, Camera, ModelId, ModelType, RelPath, Sha256Digest, Target};
+use model_catalog::{
+    CAMERAS, Camera, DM_MODEL, ModelId, ModelType, RelPath, Sha256Digest, Target, dm_warp_name,
+};
 use remote_compile::{
     device::JobName,
     supervise::{JobInput, PreparedJob},
 };
 use tinygrad_compile::{
-    DM_MODEL, dm_warp_name,
     driver::request::WireMetadata,
     job::{DmRunJob, DriveJob, INPUT_DIR, JobKind, JobRequest, RunJob},
 };

@@ -4,6 +4,16 @@ use std::fmt;
 
 use crate::{CAMERAS, Camera};
 
+/// The model's jit.
+pub const DM_MODEL: &str = "dmonitoring_model_tinygrad.pkl";
+/// Its metadata.
+pub const DM_METADATA: &str = "dmonitoring_model_metadata.pkl";
+
+/// File name of a camera's warp; `camera` is `WxH`.
+pub fn dm_warp_name(camera: &str) -> String {
+    format!("dm_warp_{camera}_tinygrad.pkl")
+}
+
 /// One of the four files that driver monitoring consists of on a device. They are of one build or of no use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum DmFile {
@@ -28,9 +38,9 @@ impl DmFile {
 impl fmt::Display for DmFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Model => f.pad("dmonitoring_model_tinygrad.pkl"),
-            Self::Metadata => f.pad("dmonitoring_model_metadata.pkl"),
-            Self::Warp(camera) => f.pad(&format!("dm_warp_{camera}_tinygrad.pkl")),
+            Self::Model => f.pad(DM_MODEL),
+            Self::Metadata => f.pad(DM_METADATA),
+            Self::Warp(camera) => f.pad(&dm_warp_name(&camera.to_string())),
         }
     }
 }

@@ -20,7 +20,7 @@ pub use artifact_name::{ArtifactFile, ArtifactName, MAX_PARTS, PartName};
 pub use camera::{CAMERAS, Camera, DM_WARP_TARGET, MODEL_FRAME, ParseCameraError};
 pub use component::{COMPONENT_DIRECTORIES, Component, ComponentFile, Variant};
 pub use digest::{ParseDigestError, Sha256Digest};
-pub use driver_monitoring::DmFile;
+pub use driver_monitoring::{DM_METADATA, DM_MODEL, DmFile, dm_warp_name};
 pub use id::{BehaviorVersion, IdError, ManifestVersion, ModelId, near_matches};
 pub use manifest::{Manifest, ManifestEntry, ManifestError};
 pub use metadata::{ModelMetadata, SliceError, SliceSpec};

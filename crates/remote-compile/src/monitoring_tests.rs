@@ -1,7 +1,7 @@
 use durable_fs::{NoProgress, Sha256, write_atomic};
+use model_catalog::{DM_METADATA, DM_MODEL};
 use rebuild_workspace::InitOptions;
 use serde_json::json;
-use tinygrad_compile::{DM_METADATA, DM_MODEL};
 
 use super::*;
 

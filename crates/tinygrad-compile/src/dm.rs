@@ -8,7 +8,7 @@ use std::{collections::BTreeMap, sync::atomic::AtomicBool};
 use artifact_pickle::{AbiDescription, AbiRecord, Expectations, encode_metadata};
 use camino::{Utf8Path, Utf8PathBuf};
 use durable_fs::{FsError, NoProgress, hash_file, write_atomic};
-use model_catalog::{CAMERAS, InputFormat, PolicyKey, Target, Variant};
+use model_catalog::{CAMERAS, DM_METADATA, DM_MODEL, InputFormat, PolicyKey, Target, Variant, dm_warp_name};
 use onnx_source::OnnxModel;
 
 use crate::{
@@ -33,16 +33,6 @@ use crate::{
 
 /// Names of the source, the usual one first.
 pub const DM_SOURCES: [&str; 3] = ["dmonitoring_model.onnx", "dmonitoring.onnx", "dm.onnx"];
-/// The model's jit.
-pub const DM_MODEL: &str = "dmonitoring_model_tinygrad.pkl";
-/// Its metadata.
-pub const DM_METADATA: &str = "dmonitoring_model_metadata.pkl";
-
-/// File name of a camera's warp; `camera` is `WxH`.
-pub fn dm_warp_name(camera: &str) -> String {
-    format!("dm_warp_{camera}_tinygrad.pkl")
-}
-
 /// Why driver monitoring cannot be compiled as it was asked for.
 #[derive(Debug, thiserror::Error)]
 pub enum DmError {

@@ -29,9 +29,7 @@ mod workshop;
 pub use c_compiler::find_clang;
 pub use cache::{Cache, WARP_CACHE_MIB};
 pub use compile::{CompileEvent, Compiled, OnModel, compile_batch, compile_model};
-pub use dm::{
-    CompiledDm, DM_METADATA, DM_MODEL, DM_SOURCES, DmError, DmPlan, compile_dm, dm_warp_name, find_dm_source,
-};
+pub use dm::{CompiledDm, DM_SOURCES, DmError, DmPlan, compile_dm, find_dm_source};
 pub use environment::{Environment, EnvironmentError, QCOM_DEVICE, check_target};
 pub use error::{CompileError, FaultClass};
 pub use placement::{place_together, recover as recover_placement};

@@ -178,9 +178,9 @@ fn inputs(
         ModelType::Supercombo => ("model", "model"),
     };
     let (Some(images), Some(policy)) = (view.metadata.get(images), view.metadata.get(policy)) else { return };
-    hidden_state(model_type, images, policy, findings);
     let Some(frame_skip) = view.frame_skip.and_then(|skip| u64::try_from(skip).ok()) else { return };
     let layout = Layout { model_type, pipeline, frame_skip, images, policy };
+    hidden_state(&layout, findings);
     if let Some(jit) = view.run_policy() {
         compare("run_policy", jit, &layout.policy_inputs(), findings);
     }
@@ -194,28 +194,18 @@ fn inputs(
 
 /// The features of a frame are `hidden_state` of the model with the images; the feature queue holds them for the policy, whose last
 /// axes say how wide they are.
-fn hidden_state(
-    model_type: ModelType,
-    images: &ModelMetadata,
-    policy: &ModelMetadata,
-    findings: &mut Vec<Finding>,
-) {
-    let Some(wanted) = policy.input_shapes.get("features_buffer").and_then(|shape| {
-        let rest = shape.get(2..)?;
-        rest.iter().try_fold(1u64, |a, b| a.checked_mul(*b))
-    }) else {
-        return;
-    };
-    let place = match model_type {
+fn hidden_state(layout: &Layout<'_>, findings: &mut Vec<Finding>) {
+    let Some(wanted) = layout.feature_width() else { return };
+    let place = match layout.model_type {
         ModelType::Supercombo => "metadata.model.hidden_state",
         _ => "metadata.vision.hidden_state",
     };
-    let Some(slice) = images.output_slices.get("hidden_state") else {
+    let Some(slice) = layout.images.output_slices.get("hidden_state") else {
         let message = "the output has no hidden_state, which the feature queue is filled from";
         findings.push(Finding::error("metadata.hidden_state", place, message));
         return;
     };
-    let found = images.output_width().and_then(|width| slice.resolve(width).ok());
+    let found = layout.images.output_width().and_then(|width| slice.resolve(width).ok());
     if let Some(found) = found.map(|range| range.end - range.start).filter(|found| *found != wanted) {
         let message = format!("hidden_state is {found} wide, features_buffer of the policy takes {wanted}");
         findings.push(Finding::error("metadata.hidden_state", place, message));

@@ -79,6 +79,11 @@ impl Layout<'_> {
         }
     }
 
+    /// How wide the features of one step are.
+    pub(super) fn feature_width(&self) -> Option<u64> {
+        self.features().map(|(.., width)| width)
+    }
+
     /// Split: `(k*(F-1)+1, B, D)`; a supercombo keeps `(k*F, B, D)`.
     fn feature_queue(&self) -> Option<u64> {
         let (batch, steps, width) = self.features()?;
